@@ -1,0 +1,1 @@
+"""Collective communication for Python programs that are not one rigid job."""
