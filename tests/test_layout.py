@@ -26,7 +26,7 @@ PURE = (
     "coordinator/barrier.py",
     "worker/schedules/*.py",
 )
-SHELLS_AMONG_THEM = {"protocol/connection.py", "protocol/streams.py"}
+SHELLS_AMONG_THEM = {"protocol/connection.py", "protocol/handshake.py"}
 IMPURE_MODULES = {"asyncio", "socket", "time", "random", "os"}
 
 FILE_LINES = 450

@@ -51,7 +51,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     for folder in ("src", *PACKAGES):
         skip = shutil.ignore_patterns("__pycache__", "*.egg-info")
         shutil.copytree(ROOT / folder, tree / folder, symlinks=True, ignore=skip)
-    for file in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+    for file in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"):
         if (ROOT / file).exists():
             shutil.copy(ROOT / file, tree)
     direct, chained = tmp_path_factory.mktemp("direct"), tmp_path_factory.mktemp("chained")
