@@ -21,7 +21,7 @@ setup: .venv/installed
 .venv/installed: pyproject.toml $(wildcard setup.py)
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "installing hocket and its tools into .venv"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
 demo: setup
