@@ -58,8 +58,12 @@ MEMBERS: Final = 4096
 # --- point to point --------------------------------------------------------------------------------------------------
 EAGER_NBYTES: Final = 64 << 10
 """A message up to this size travels with its announcement and its send completes at once."""
-EAGER_BACKLOG_NBYTES: Final = 256 << 20
-"""Unreceived eager bytes that one rank keeps before further senders wait."""
+EAGER_WINDOW_NBYTES: Final = 4 << 20
+"""Eager bytes that one rank may have under way to another one; beyond it, sends wait to be taken."""
+PIECE_NBYTES: Final = 1 << 20
+"""A message beyond `EAGER_NBYTES` travels in pieces of this size."""
+GRANT_NBYTES: Final = 8 << 20
+"""Bytes of one message that its receiver lets come ahead of what has arrived."""
 
 # --- between hosts ---------------------------------------------------------------------------------------------------
 BLOCK_WINDOW: Final = 4

@@ -455,7 +455,6 @@ class ChannelReady(Message):
     request: int
     group: int
     channel: str
-    first_number: int
     bridged: bool
     bells: tuple[int, ...]
     new_bells: tuple[int, ...]
@@ -529,24 +528,26 @@ class P2POffer(Message):
 
 @message(91)
 class P2PTake(Message):
-    """The receiver is ready for an offer, or has taken an eager one."""
+    """The receiver takes an offer: bytes up to ``granted`` may come (all of an eager one have)."""
 
     group: int
     channel: str
     src: int
     dst: int
     number: int
+    granted: int
 
 
 @message(92)
 class P2PData(Message):
-    """The bytes of an offer that was taken."""
+    """Bytes of an offer that was taken, from ``offset`` on, as payload."""
 
     group: int
     channel: str
     src: int
     dst: int
     number: int
+    offset: int
 
 
 @message(93)
@@ -653,3 +654,12 @@ class Decided(Message):
     channel: str
     number: int
     error: Facts | None
+
+
+@message(118)
+class Posted(Message):
+    """All members on the sending host have posted all that they owe to operation ``number``."""
+
+    group: int
+    channel: str
+    number: int

@@ -1,0 +1,322 @@
+"""What one member does on the board for one operation: the same few steps for every collective.
+
+    sign -> wait for all signatures -> agree -> for each block: post mine, reduce my share, read what I need
+
+A program is a generator that yields where it has to wait. It knows no clock, no socket and no thread: `Lane` drives it,
+for a rank on its data thread and for a rank elsewhere on its worker's loop. Rules that keep the memory right:
+
+1. A slot is written again only after every reader on this host has read what it held (`_may_write`).
+2. Data first, then the word that announces them; the reader looks in the opposite order.
+3. Before the last block is read, and so before the outcome can be seen by the caller, the contested word is looked at:
+   whoever saw all posts and no hand raised after them may complete (see `contest`).
+"""
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hocket.fabric.bells import Bells, fence
+from hocket.fabric.board import Board, Bytes, stage
+from hocket.fabric.dtypes import numpy_dtype
+from hocket.fabric.kernels import Array, finish, reduce_into
+from hocket.fabric.operation import Operation
+from hocket.fabric.plan import Plan, plan_for, shape_for
+from hocket.protocol.dtypes import accumulator
+from hocket.protocol.errors import HocketError, error_from_facts, error_to_facts
+from hocket.protocol.signature import Family, decode_signature, withdrawn_error
+
+CUT_ELEMENTS = 64
+Steps = Generator[None, None, None]
+
+
+class WithdrawnSeen(Exception):  # noqa: N818 - a signal between program and lane, not an error
+    """Another member has withdrawn its call before all have arrived; the worker settles what all raise."""
+
+    def __init__(self, error: HocketError) -> None:
+        super().__init__()
+        self.error = error
+
+
+@dataclass(slots=True)
+class Seat:
+    """A member's place at a board: who sits on the same host, whom to wake, whether hosts take part."""
+
+    board: Board
+    member: int
+    locals: tuple[int, ...]
+    bridged: bool
+    bells: Bells
+    wake: tuple[int, ...]
+    """bells of whoever waits for this member's posts"""
+    sealed: int = 0
+    """operations up to this number have the worker's word that they complete"""
+    posted_last: int = 0
+    """blocks of the operation before, so that its slots are known to be in use or not"""
+
+    def ring(self) -> None:
+        """Wakes the others."""
+        self.bells.ring(self.wake)
+
+
+def play(seat: Seat, op: Operation, now_ns: int) -> Steps:
+    """Carries out ``op`` (its number is set) for the member at ``seat``.
+
+    Raises:
+        HocketError: the error that all members raise: their calls do not match.
+        WithdrawnSeen: see there.
+    """
+    program = _Program(seat, op)
+    program.post_ahead(1)
+    seat.board.sign(seat.member, op.number, op.text, now_ns)
+    seat.ring()
+    while not seat.board.all_signed(op.number):
+        program.look_for_withdrawn()
+        if not program.post_ahead(1):
+            yield
+    plan = program.agree()
+    while plan is None:  # somebody has gone on without us: the worker knows how this one ended
+        yield
+        plan = program.agree()
+    if op.recvs is None:
+        op.recvs = _room_for(plan, seat.member)
+    yield from program.run(plan)
+
+
+def withdraw(seat: Seat, op: Operation, now_ns: int) -> None:
+    """Enters an operation only to say that it is not going to happen."""
+    seat.board.sign(seat.member, op.number, op.text, now_ns)
+    seat.ring()
+
+
+class _Program:
+    """The state of `play`: how many blocks were posted, reduced and read."""
+
+    def __init__(self, seat: Seat, op: Operation) -> None:
+        self.seat, self.op, self.board = seat, op, seat.board
+        self.shape = shape_for(decode_signature(op.text), seat.board.size, seat.board.block_nbytes)
+        self.number = op.number
+        self.posted = self.reduced = self.read = 0
+        self.result: Array | None = None
+
+    # --- entering ----------------------------------------------------------------------------------------------------
+
+    def look_for_withdrawn(self) -> None:
+        """Raises `WithdrawnSeen` if one of those that have arrived does not take part."""
+        for member in range(self.board.size):
+            if self.board.signed(member) == self.number:
+                text = self.board.signature(member, self.number)
+                signature = decode_signature(text) if text else None
+                if signature is not None and signature.error is not None:
+                    raise WithdrawnSeen(withdrawn_error(member, signature))
+
+    def agree(self) -> Plan | None:
+        """The plan, None where a signature is gone; raises what all raise."""
+        texts = [self.board.signature(member, self.number) for member in range(self.board.size)]
+        if None in texts:
+            return None
+        plan = plan_for(tuple(texts), self.board.block_nbytes)
+        if isinstance(plan, HocketError):
+            raise error_from_facts(error_to_facts(plan))  # a copy: each raise adds a traceback to its own
+        return plan
+
+    # --- the blocks --------------------------------------------------------------------------------------------------
+
+    def run(self, plan: Plan) -> Steps:
+        """Posts, reduces and reads all blocks, each as early as it can be."""
+        shares = plan.shapes[0].reduces and self._shares(plan)
+        last = plan.nblocks - 1
+        while self.read < plan.nblocks:
+            moved = self.post_ahead(plan.nblocks)
+            if shares and self.reduced < plan.nblocks and self._can_reduce(plan):
+                self._reduce_share(plan, self.reduced)
+                moved = True
+            if self._can_read(plan, shares) and (self.read < last or self._may_complete()):
+                self._read_block(plan, self.read)
+                moved = True
+            if not moved:
+                yield
+        if plan.nblocks == 0:
+            while not self._may_complete():
+                yield
+        self.seat.posted_last = plan.nblocks
+
+    def post_ahead(self, limit: int) -> bool:
+        """Posts the next block if its slot is free. Blocks ahead of the one being read overlap with it."""
+        if self.posted >= min(self.shape.owed, limit) or not self._may_write(self.posted):
+            return False
+        slot = self.board.slot(self.seat.member, self.number + self.posted)
+        for reader, source in enumerate(self.op.sends):
+            start, nbytes = self.shape.piece(self.posted, reader)
+            if nbytes:
+                place = self.shape.place(reader)
+                np.copyto(slot[place : place + nbytes], source[start : start + nbytes])
+        self.posted += 1
+        self.board.set_posted(self.seat.member, stage(self.number, self.posted))
+        if self.posted > 1:  # the first is announced together with the signature, or wakes whoever waits for it
+            self.seat.ring()
+        elif self.board.signed(self.seat.member) == self.number:
+            self.seat.ring()
+        return True
+
+    def _may_write(self, block: int) -> bool:
+        return may_write(self.board, self.seat.locals, self.seat.bridged, self.number, block, self.seat.posted_last)
+
+    def _shares(self, plan: Plan) -> bool:
+        """Whether this host's ranks reduce into the result slot, each its share, rather than each for itself."""
+        if self.seat.bridged:
+            return True
+        return plan.family is Family.REDUCE and not plan.small
+
+    def _all_posted(self, plan: Plan, block: int, members: Sequence[int]) -> bool:
+        board, number = self.board, self.number
+        return all(board.posted(m) >= stage(number, min(block + 1, plan.shapes[m].owed)) for m in members)
+
+    def _can_reduce(self, plan: Plan) -> bool:
+        return self._all_posted(plan, self.reduced, self.seat.locals) and self._may_write(self.reduced)
+
+    def _can_read(self, plan: Plan, shares: bool) -> bool:
+        block = self.read
+        if self.posted < min(block + 1, self.shape.owed):
+            return False
+        if not shares:
+            return self._all_posted(plan, block, range(plan.size))
+        at = stage(self.number, block + 1)
+        if self.seat.bridged:
+            return self.board.result >= at
+        return all(self.board.reduced(m) >= at for m in self.seat.locals)
+
+    def _may_complete(self) -> bool:
+        fence()
+        return self.board.contested < self.number or self.seat.sealed >= self.number
+
+    # --- reducing ----------------------------------------------------------------------------------------------------
+
+    def _reduce_share(self, plan: Plan, block: int) -> None:
+        """Reduces this rank's share of a block: a segment of the piece, or some of the pieces."""
+        index, count = self.seat.locals.index(self.seat.member), len(self.seat.locals)
+        if plan.family is Family.REDUCE:
+            self._reduce_cut(plan, block, 0, index, count)
+        else:
+            for part in range(index, plan.size, count):
+                self._reduce_cut(plan, block, part, 0, 1)
+        self.reduced += 1
+        self.board.set_reduced(self.seat.member, stage(self.number, self.reduced))
+        self.seat.ring()
+
+    def _reduce_cut(self, plan: Plan, block: int, part: int, index: int, count: int) -> None:
+        first, dtype = plan.first, numpy_dtype(plan.first.dtype)
+        nbytes = plan.shapes[0].piece(block, part)[1]
+        elements = nbytes // first.itemsize
+        start, stop = cut(elements, index, count), cut(elements, index + 1, count)
+        if start == stop:
+            return
+        place = self.shape.place(part)
+        inputs = [
+            self.board.slot(m, self.number + block)[place : place + nbytes].view(dtype)[start:stop]
+            for m in self.seat.locals
+        ]
+        out = result_view(self.board, plan, self.number + block, part, elements)[start:stop]
+        reduce_into(out, inputs, plan.op)
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def _read_block(self, plan: Plan, block: int) -> None:
+        if plan.reads(self.seat.member):
+            self.op.wrote = True
+            if plan.shapes[0].reduces:
+                self._read_reduced(plan, block)
+            elif plan.prefix:
+                self._read_prefix(plan, block)
+            else:
+                self._read_pieces(plan, block)
+        self.read += 1
+        self.board.set_read(self.seat.member, stage(self.number, self.read))
+        self.seat.ring()
+
+    def _read_pieces(self, plan: Plan, block: int) -> None:
+        me = self.seat.member
+        assert self.op.recvs is not None
+        for sender, target in enumerate(self.op.recvs):
+            shape = plan.shapes[sender]
+            start, nbytes = shape.piece(block, me)
+            if nbytes and len(target):
+                place = shape.place(me)
+                slot = self.board.slot(sender, self.number + block)
+                np.copyto(target[start : start + nbytes], slot[place : place + nbytes])
+
+    def _read_prefix(self, plan: Plan, block: int) -> None:
+        members = range(self.seat.member + (plan.kind == "scan"))
+        if members:
+            self._reduce_own(plan, block, members, 0)
+
+    def _read_reduced(self, plan: Plan, block: int) -> None:
+        part = self.seat.member if plan.family is Family.REDUCE_SCATTER else 0
+        if not self._shares(plan):
+            self._reduce_own(plan, block, range(plan.size), part)
+            return
+        out = self._output(plan, block, part)
+        if len(out):
+            acc = result_view(self.board, plan, self.number + block, part, len(out))
+            finish(out, acc, plan.op, plan.size)
+
+    def _reduce_own(self, plan: Plan, block: int, members: range, part: int) -> None:
+        """Reduces the members' pieces for this reader straight into its output."""
+        out = self._output(plan, block, part)
+        if not len(out):
+            return
+        nbytes, place = out.nbytes, self.shape.place(part)
+        inputs = [self.board.slot(m, self.number + block)[place : place + nbytes].view(out.dtype) for m in members]
+        wide = numpy_dtype(accumulator(plan.first.dtype, plan.op))
+        acc = out if wide == out.dtype else np.empty(len(out), wide)
+        reduce_into(acc, inputs, plan.op)
+        finish(out, acc, plan.op, plan.size)
+
+    def _output(self, plan: Plan, block: int, part: int) -> Array:
+        assert self.op.recvs is not None
+        start, nbytes = plan.shapes[0].piece(block, part)
+        return self.op.recvs[0][start : start + nbytes].view(numpy_dtype(plan.first.dtype))
+
+
+def may_write(board: Board, readers: Sequence[int], bridged: bool, number: int, block: int, before: int) -> bool:
+    """Whether nobody on this host needs the slot that block ``block`` of operation ``number`` goes into.
+
+    Slots alternate by number plus block. ``before`` is how many blocks the operation before had (-1: unknown, since it
+    was aborted): with at most one, the slot of block 0 was last used two operations ago, which all have left.
+    """
+    if block >= 2:
+        needed = stage(number, block - 1)
+    elif block == 0 and 0 <= before <= 1:
+        needed = stage(number - 1, 0)
+    else:
+        needed = stage(number, 0)
+    if bridged and board.bridge_read < needed:
+        return False
+    return all(board.read(member) >= needed for member in readers)
+
+
+def cut(elements: int, index: int, count: int) -> int:
+    """Where share ``index`` of ``count`` begins in ``elements`` elements: even shares, cut at whole cache lines."""
+    if index >= count:
+        return elements
+    at = elements * index // count
+    return at - at % CUT_ELEMENTS if elements >= CUT_ELEMENTS * count else at - at % 2
+
+
+def result_view(board: Board, plan: Plan, block: int, part: int, elements: int) -> Array:
+    """The reduced piece of ``part`` in the result slot, in the accumulator's dtype."""
+    wide = numpy_dtype(accumulator(plan.first.dtype, plan.op))
+    place = plan.shapes[0].result_place(part)
+    view: Array = board.result_slot(block)[place : place + elements * wide.itemsize].view(wide)
+    return view
+
+
+def _room_for(plan: Plan, member: int) -> list[Bytes]:
+    """Fresh memory for what an object collective brings this member."""
+    if not plan.reads(member):
+        return []
+    personal = plan.family is Family.PERSONAL
+    return [
+        np.empty(shape.signature.sends[member if personal else 0] if shape.signature.sends else 0, np.uint8)
+        for shape in plan.shapes
+    ]
