@@ -1,0 +1,157 @@
+"""Barriers: who has arrived at which, and how the monitored ones end. Pure: no clock, no sockets.
+
+Plain barriers are released by the workers among themselves; they are noted here to be looked at. A monitored barrier is
+decided here: released when all have arrived, broken at the earliest deadline of those who wait, or when a member is
+lost. Either way it ends once, and the same for everyone, also for those who arrive later.
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from hocket.coordinator.deadlines import Deadlines
+from hocket.coordinator.events import Effect, Send
+from hocket.protocol.errors import DeadlineError, HocketError, MismatchError, Ranks, Where, error_to_facts, name_ranks
+from hocket.protocol.messages import BarrierArrive, BarrierEnds, Facts, GroupInfo
+
+ENDED_KEPT = 4096
+BarrierKey = tuple[int, str, int]
+
+
+@dataclass(slots=True, eq=False)
+class Barrier:
+    """A barrier that has not ended. ``arrived`` has the time of each rank's arrival.
+
+    ``wait_all`` is noted for the views alone: when a deadline passes, everyone missing at that time is named either way.
+    """
+
+    group: GroupInfo
+    channel: str
+    number: int
+    monitored: bool
+    since_s: float
+    wait_all: bool = False
+    arrived: dict[int, float] = field(default_factory=dict)
+    due_s: float = float("inf")
+    limit_s: float = float("inf")
+    token: int = 0
+
+    @property
+    def key(self) -> BarrierKey:
+        """What it is known by."""
+        return self.group.group, self.channel, self.number
+
+    def missing(self) -> Ranks:
+        """Ranks that have not arrived."""
+        return tuple(rank for rank in range(len(self.group.members)) if rank not in self.arrived)
+
+    def reason(self) -> str:
+        """Why it has not ended."""
+        missing = self.missing()
+        return f"waiting for {len(missing)} of {len(self.group.members)}: {name_ranks(missing)}"
+
+    def where(self) -> Where:
+        """Its place, for errors."""
+        operation = "monitored_barrier" if self.monitored else "barrier"
+        return Where(operation, self.number, self.group.name, self.group.epoch, self.channel)
+
+
+class Barriers:
+    """The machine. Its barriers are for reading."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[BarrierKey, Barrier] = {}
+        self.released = 0
+        self.broken = 0
+        self._outcomes: OrderedDict[BarrierKey, Facts | None] = OrderedDict()
+        self._deadlines: Deadlines[Barrier] = Deadlines()
+
+    @property
+    def deadline(self) -> float | None:
+        """When to call `expire`."""
+        return self._deadlines.first
+
+    def arrive(self, host: int, group: GroupInfo, message: BarrierArrive, now: float) -> list[Effect]:
+        """Ranks of a host have entered a barrier of a living group; they have been checked to be members there."""
+        key = (message.group, message.channel, message.number)
+        if key in self._outcomes:
+            return [Send(host, BarrierEnds(*key, self._outcomes[key]))] if message.monitored else []
+        if not message.ranks:
+            return []
+        barrier = self.waiting.get(key)
+        if barrier is None:
+            barrier = Barrier(group, message.channel, message.number, message.monitored, now)
+            barrier.token = self._deadlines.add(float("inf"), barrier)
+            self.waiting[key] = barrier
+        if barrier.monitored != message.monitored:
+            return self._end(barrier, self._mismatch(barrier, message))
+        for rank in message.ranks:
+            barrier.arrived.setdefault(rank, now)
+        barrier.wait_all |= message.wait_all
+        if not barrier.missing():
+            return self._end(barrier, None)
+        self._shorten(barrier, message, now)
+        return []
+
+    def _shorten(self, barrier: Barrier, message: BarrierArrive, now: float) -> None:
+        limit_s = message.timeout_s if message.timeout_s > 0 else 0.0  # also where it is not a number
+        if barrier.monitored and now + limit_s < barrier.due_s:
+            barrier.due_s, barrier.limit_s = now + limit_s, limit_s
+            self._deadlines.discard(barrier.token)
+            barrier.token = self._deadlines.add(barrier.due_s, barrier)
+
+    def _mismatch(self, barrier: Barrier, message: BarrierArrive) -> HocketError:
+        names = {True: "monitored_barrier", False: "barrier"}
+        first = (tuple(sorted(barrier.arrived)), names[barrier.monitored])
+        return MismatchError((first, (message.ranks, names[message.monitored]))).at(barrier.where())
+
+    def leave(self, key: BarrierKey) -> list[Effect]:
+        """A host says that a barrier has ended there without us."""
+        barrier = self.waiting.get(key)
+        if barrier is not None and not barrier.monitored:
+            self._drop(barrier, None)
+        return []
+
+    def expire(self, now: float) -> list[Effect]:
+        """Breaks what is due."""
+        effects: list[Effect] = []
+        while (barrier := self._deadlines.pop_due(now)) is not None:
+            error = DeadlineError(barrier.limit_s, barrier.missing()).at(barrier.where())
+            effects += self._end(barrier, error)
+        return effects
+
+    def group_ended(self, group: int, errors: dict[int, Facts]) -> list[Effect]:
+        """A group's epoch is over: its monitored barriers break, for each host with its own error."""
+        effects: list[Effect] = []
+        for barrier in [barrier for barrier in self.waiting.values() if barrier.group.group == group]:
+            if barrier.monitored:
+                self.broken += 1
+                effects += [Send(host, BarrierEnds(*barrier.key, error)) for host, error in errors.items()]
+            self._drop(barrier, None)
+        for key in [key for key in self._outcomes if key[0] == group]:
+            del self._outcomes[key]  # nobody can arrive any more
+        return effects
+
+    def _end(self, barrier: Barrier, error: HocketError | None) -> list[Effect]:
+        facts = error and error_to_facts(error)
+        self._drop(barrier, facts)
+        if error is None:
+            self.released += 1
+        else:
+            self.broken += 1
+        if not barrier.monitored and error is None:
+            return []
+        return [Send(host.host, BarrierEnds(*barrier.key, facts)) for host in barrier.group.hosts]
+
+    def _drop(self, barrier: Barrier, outcome: Facts | None) -> None:
+        self._deadlines.discard(barrier.token)
+        del self.waiting[barrier.key]
+        self._outcomes[barrier.key] = outcome
+        while len(self._outcomes) > ENDED_KEPT:
+            self._outcomes.popitem(last=False)
+
+    def check(self) -> None:
+        """Asserts what holds between any two events."""
+        for key, barrier in self.waiting.items():
+            assert barrier.key == key and barrier.arrived and barrier.missing(), f"barrier {key} should have ended"
+            assert key not in self._outcomes, f"barrier {key} has ended and waits"
+        assert len(self._deadlines) == len(self.waiting) and len(self._outcomes) <= ENDED_KEPT
