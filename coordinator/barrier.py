@@ -21,7 +21,7 @@ BarrierKey = tuple[int, str, int]
 class Barrier:
     """A barrier that has not ended. ``arrived`` has the time of each rank's arrival.
 
-    ``wait_all`` is noted for the views alone: when a deadline passes, everyone missing at that time is named either way.
+    ``wait_all`` is noted for the views alone: when a deadline passes, all who are missing then are named either way.
     """
 
     group: GroupInfo
@@ -63,6 +63,7 @@ class Barriers:
         self.released = 0
         self.broken = 0
         self._outcomes: OrderedDict[BarrierKey, Facts | None] = OrderedDict()
+        self._plain_ended: OrderedDict[BarrierKey, Facts | None] = OrderedDict()
         self._deadlines: Deadlines[Barrier] = Deadlines()
 
     @property
@@ -74,8 +75,8 @@ class Barriers:
         """Ranks of a host have entered a barrier of a living group; they have been checked to be members there."""
         key = (message.group, message.channel, message.number)
         if key in self._outcomes:
-            return [Send(host, BarrierEnds(*key, self._outcomes[key]))] if message.monitored else []
-        if not message.ranks:
+            return [Send(host, BarrierEnds(*key, self._outcomes[key]))]
+        if not message.ranks or key in self._plain_ended:
             return []
         barrier = self.waiting.get(key)
         if barrier is None:
@@ -127,12 +128,13 @@ class Barriers:
                 self.broken += 1
                 effects += [Send(host, BarrierEnds(*barrier.key, error)) for host, error in errors.items()]
             self._drop(barrier, None)
-        for key in [key for key in self._outcomes if key[0] == group]:
-            del self._outcomes[key]  # nobody can arrive any more
+        for ended in (self._outcomes, self._plain_ended):
+            for key in [key for key in ended if key[0] == group]:
+                del ended[key]  # nobody can arrive any more
         return effects
 
     def _end(self, barrier: Barrier, error: HocketError | None) -> list[Effect]:
-        facts = error and error_to_facts(error)
+        facts = None if error is None else error_to_facts(error)
         self._drop(barrier, facts)
         if error is None:
             self.released += 1
@@ -145,13 +147,16 @@ class Barriers:
     def _drop(self, barrier: Barrier, outcome: Facts | None) -> None:
         self._deadlines.discard(barrier.token)
         del self.waiting[barrier.key]
-        self._outcomes[barrier.key] = outcome
-        while len(self._outcomes) > ENDED_KEPT:
-            self._outcomes.popitem(last=False)
+        decided = barrier.monitored or outcome is not None
+        ended = self._outcomes if decided else self._plain_ended
+        ended[barrier.key] = outcome
+        while len(ended) > ENDED_KEPT:
+            ended.popitem(last=False)
 
     def check(self) -> None:
         """Asserts what holds between any two events."""
         for key, barrier in self.waiting.items():
             assert barrier.key == key and barrier.arrived and barrier.missing(), f"barrier {key} should have ended"
-            assert key not in self._outcomes, f"barrier {key} has ended and waits"
-        assert len(self._deadlines) == len(self.waiting) and len(self._outcomes) <= ENDED_KEPT
+            assert key not in self._outcomes and key not in self._plain_ended, f"barrier {key} has ended and waits"
+        assert len(self._deadlines) == len(self.waiting), "every barrier has a deadline, and nothing else has"
+        assert max(len(self._outcomes), len(self._plain_ended)) <= ENDED_KEPT, "the past grows without bound"

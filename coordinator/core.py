@@ -43,7 +43,7 @@ class Core:
     def handle(self, event: Event, now: float) -> list[Effect]:
         """Takes in what happened at ``now``. The effects are to be performed in their order."""
         match event:
-            case WorkerJoins(info):
+            case WorkerJoins(info=info):
                 self.liveness.heard(info.host, now)
             case WorkerGone(host):
                 self.liveness.forget(host)

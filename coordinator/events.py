@@ -14,9 +14,13 @@ from hocket.protocol.messages import Facts, HostInfo, Message
 
 @dataclass(frozen=True, slots=True)
 class WorkerJoins:
-    """A worker has proved itself and registered. ``info.host`` is a number that no other registration had or gets."""
+    """A worker has proved itself and registered. ``info.host`` is a number that no other registration had or gets.
+
+    ``is_local``: it runs on the coordinator's own machine, so that a loopback address means the same there.
+    """
 
     info: HostInfo
+    is_local: bool = True
 
 
 @dataclass(frozen=True, slots=True)

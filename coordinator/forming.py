@@ -4,8 +4,9 @@ import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from hocket.coordinator.records import Group, Session
-from hocket.protocol.errors import ArgumentError, Ranks, name_ranks
+from hocket.coordinator.records import Group, Host, Session
+from hocket.protocol.addresses import is_loopback
+from hocket.protocol.errors import ArgumentError, ConnectError, Ranks, name_ranks
 from hocket.protocol.limits import IDENTITY_NBYTES, MEMBERS
 from hocket.protocol.messages import NOBODY
 
@@ -186,6 +187,17 @@ def check_ranks(parent: Group, ranks: Ranks, own: int) -> None:
         raise ArgumentError("ranks", str(list(ranks)), "each rank once")
     if own not in ranks:
         raise ArgumentError("ranks", str(list(ranks)), f"a list with the rank that calls, {own}: only members call")
+
+
+def check_reachable(hosts: Iterable[Host]) -> None:
+    """Refuses a group with members here, known by a loopback address, and members on another machine."""
+    found = list(dict.fromkeys(hosts))
+    inward = [host.info for host in found if is_loopback(host.info.address)]
+    beyond = [host.info for host in found if not host.is_local]
+    if inward and beyond:
+        outside = f"host {beyond[0].name!r} at {beyond[0].address}"
+        detail = f"host {inward[0].name!r} is known by it, and {outside} cannot reach it"
+        raise ConnectError(f"{inward[0].address}:{inward[0].port}", "HOCKET_DATA_ADDRESS or --data-address", detail)
 
 
 def generate_name(parent: str, ranks: Ranks, call: int, number: int) -> str:

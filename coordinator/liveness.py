@@ -1,12 +1,16 @@
 """Which workers have been silent for too long. Pure: the caller brings the time.
 
-Time during which the coordinator itself stood still (a suspended machine, a stopped process, a blocked loop) is nobody's
-silence: what came in meanwhile has not been read yet. It shows as a tick that comes late, and is granted to everyone.
+Time during which the coordinator itself stood still (a suspended machine, a stopped process, a blocked loop) is
+nobody's silence: what came in meanwhile has not been read yet. It shows as a tick that comes late, and is granted to
+everyone.
 """
+
+GRAIN_S = 0.001
+"""How long after a limit it is looked whether it has passed."""
 
 
 class Liveness:
-    """When each host was last heard; it wants `tick` every ``tick_s`` seconds."""
+    """When each host was last heard; it wants `tick` at least every ``tick_s`` seconds."""
 
     def __init__(self, limit_s: float, tick_s: float) -> None:
         self._limit_s, self._tick_s = limit_s, tick_s
@@ -41,5 +45,9 @@ class Liveness:
         late_s = now - self._next_tick
         if late_s > self._tick_s / 2:
             self._heard = {host: min(now, heard + late_s) for host, heard in self._heard.items()}
-        self._next_tick = now + self._tick_s
-        return {host: now - heard for host, heard in self._heard.items() if now - heard > self._limit_s}
+        expired = {host: now - heard for host, heard in self._heard.items() if now - heard > self._limit_s}
+        first_due = (
+            min((heard for host, heard in self._heard.items() if host not in expired), default=now) + self._limit_s
+        )
+        self._next_tick = min(now + self._tick_s, max(now, first_due) + GRAIN_S)
+        return expired

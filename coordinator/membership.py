@@ -26,6 +26,7 @@ from hocket.coordinator.forming import (
     check_group_name,
     check_name,
     check_ranks,
+    check_reachable,
     check_seat,
     check_size,
     check_world,
@@ -82,8 +83,8 @@ class Membership(Registry):
         """Takes in what happened at ``now`` and says what is to be done, in that order."""
         self._effects, self._now = [], now
         match event:
-            case WorkerJoins(info):
-                self._worker_joins(info)
+            case WorkerJoins(info, is_local):
+                self._worker_joins(info, is_local)
             case WorkerSays(host, message):
                 if host in self.hosts:
                     self._worker_says(host, message)
@@ -96,7 +97,7 @@ class Membership(Registry):
 
     # --- hosts -------------------------------------------------------------------------------------------------------
 
-    def _worker_joins(self, info: HostInfo) -> None:
+    def _worker_joins(self, info: HostInfo, is_local: bool) -> None:
         for old in [host for host in self.hosts.values() if host.info.name == info.name]:
             if old.info.instance == info.instance:
                 detail = "its worker connected anew"
@@ -106,7 +107,7 @@ class Membership(Registry):
             error = ConnectError(f"worker {info.name!r}", "HOCKET_WORKER_NAME", f"it was replaced: {detail}")
             self._worker_gone(old.info.host, "worker lost", detail)
             self._effects.append(Disconnect(old.info.host, error_to_facts(error)))
-        self.hosts[info.host] = Host(info, self._now)
+        self.hosts[info.host] = Host(info, is_local, self._now)
 
     def _worker_gone(self, number: int, cause: str, detail: str) -> None:
         host = self.hosts.pop(number, None)
@@ -227,6 +228,12 @@ class Membership(Registry):
     def _form_if_complete(self, forming: Forming) -> None:
         earlier = self.jobs[forming.job].named.get(forming.name)
         if not forming.complete or (forming.kind is Kind.NAMED and earlier in self.groups):
+            return
+        try:
+            check_reachable([self.hosts[ask.session.host.host] for ask in forming.asks])
+        except ConnectError as apart:
+            for ask in list(forming.asks):
+                self._refuse(ask, error_to_facts(apart))
             return
         del self.forming[forming.key]
         seats = forming.seats()

@@ -88,6 +88,7 @@ class Host:
     """A registered worker and the numbers of its sessions."""
 
     info: HostInfo
+    is_local: bool
     joined_s: float
     sessions: set[int] = field(default_factory=set)
 

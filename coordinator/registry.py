@@ -34,6 +34,10 @@ class Registry:
         """A group that lives, or ended not long ago."""
         return self.groups.get(number) or self.ended.get(number)
 
+    def world_forming(self, job: str) -> Forming | None:
+        """The world of a job that waits for members."""
+        return self.forming.get((Kind.WORLD, job))
+
     def end_of(self, number: int) -> HocketError:
         """What a member of a group that does not live any more raises."""
         ended = self.ended.get(number)
