@@ -16,7 +16,7 @@ Nothing warns: sums of integers wrap, those of floats become infinite.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -28,8 +28,6 @@ from hocket.protocol.reduce_ops import BITWISE, EXTREMES, LOCATING, LOGICAL, Red
 Array = npt.NDArray[Any]
 Fold = Callable[[Array, Sequence[Array]], None]
 """``fold(out, inputs)``: out = the inputs one after the other, each combined with what came before."""
-Apply = Callable[[Array, Array, Array], object]
-"""``apply(a, b, out)``: out = a (op) b, where out may be the very memory of a."""
 Move = Callable[[Array, Array], object]
 """``move(source, target)``: target = source, converted."""
 
@@ -38,6 +36,12 @@ _PIECE_NBYTES: Final = 64 << 10
 _DOT_LENGTH: Final = 4096
 """Up to here BLAS multiplies in the calling thread and is the fastest to tell whether there is a NaN."""
 _HALF_NBYTES: Final = 2
+
+
+class Apply(Protocol):
+    """Out = a (op) b, where ``out`` may be the very memory of ``a``."""
+
+    def __call__(self, a: Array, b: Array, /, *, out: Array) -> object: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +71,6 @@ def reduce_into(out: Array, inputs: Sequence[Array], op: ReduceOp) -> None:
     assert len({len(out), *map(len, inputs)}) == 1, "a reduction of arrays of different lengths"
     assert op.name not in LOCATING or len(out) % 2 == 0, f"{op.name} of {len(out)} elements, which are not pairs"
     kernel.fold(out, inputs)
-    if kernel.real is not None and not kernel.truth:
-        reals = _read_as(kernel.real, out)
-        if _has_nan(reals):
-            _unify_nans(reals)
 
 
 def combine(acc: Array, other: Array, op: ReduceOp) -> None:
@@ -168,9 +168,9 @@ def _at_once(apply: Apply, view: AnyDtype | None = None) -> Fold:
         if len(inputs) == 1:
             np.copyto(out, inputs[0])
             return
-        apply(inputs[0], inputs[1], out)
+        apply(inputs[0], inputs[1], out=out)
         for array in inputs[2:]:
-            apply(out, array, out)
+            apply(out, array, out=out)
 
     return fold
 
@@ -188,7 +188,7 @@ def _lifted(apply: Apply, lift: Move, view: AnyDtype, work: AnyDtype, lower: Mov
             lifted = np.empty_like(folded)
             for array in inputs[1:]:
                 lift(array.view(view), lifted)
-                apply(folded, lifted, folded)
+                apply(folded, lifted, out=folded)
         if lower:
             lower(folded, out)
 
@@ -208,6 +208,18 @@ def _by_piece(fold: Fold) -> Fold:
             fold(out[piece], [array[piece] for array in inputs])
 
     return fold_all
+
+
+def _with_one_nan(fold: Fold, real: AnyDtype) -> Fold:
+    """The same fold, of which no other NaN comes out than numpy's nan. ``real`` is the dtype of the output's reals."""
+
+    def fold_and_unify(out: Array, inputs: Sequence[Array]) -> None:
+        fold(out, inputs)
+        reals = _read_as(real, out)
+        if _has_nan(reals):
+            _unify_nans(reals)
+
+    return fold_and_unify
 
 
 # --- kernels ---------------------------------------------------------------------------------------------------------
@@ -249,7 +261,9 @@ def _kernel(name: str, factor: float | None, dtype: AnyDtype) -> _Kernel:
         fold = _by_piece(_at_once(_multiply_complex))
     else:
         fold = _fold_sum(_UFUNCS["PRODUCT" if name == "PRODUCT" else "SUM"], dtype, real or dtype, factor)
-    return _Kernel(fold if real is None else _quiet(fold), real, truth)
+    if real is not None:
+        fold = _quiet(fold if truth else _with_one_nan(fold, real))
+    return _Kernel(fold, real, truth)
 
 
 def _fold_sum(apply: Apply, dtype: AnyDtype, work: AnyDtype, factor: float | None) -> Fold:
@@ -289,12 +303,12 @@ def _fold_extremes(name: str, dtype: AnyDtype) -> Fold:
     """
     choose, bits = _UFUNCS[name], np.dtype(f"i{dtype.itemsize}")
 
-    def apply(a: Array, b: Array, out: Array) -> None:
+    def apply(a: Array, b: Array, /, *, out: Array) -> None:
         swapped = np.empty_like(out)
-        choose(b, a, swapped)
-        choose(a, b, out)
+        choose(b, a, out=swapped)
+        choose(a, b, out=out)
         integers = out.view(bits)
-        choose(integers, swapped.view(bits), integers)
+        choose(integers, swapped.view(bits), out=integers)
 
     return _by_piece(_at_once(apply))
 
@@ -333,7 +347,7 @@ def _infinity_bits(half: AnyDtype) -> int:
     return int(np.full(1, np.inf, half).view(np.int16)[0])
 
 
-def _multiply_complex(a: Array, b: Array, out: Array) -> None:
+def _multiply_complex(a: Array, b: Array, /, *, out: Array) -> None:
     """The textbook's four products. numpy's own multiplication fuses two of them with a sum: a * b is not b * a."""
     real = a.real * b.real
     real -= a.imag * b.imag
@@ -342,7 +356,7 @@ def _multiply_complex(a: Array, b: Array, out: Array) -> None:
     out.real, out.imag = real, imaginary
 
 
-def _locate(not_better: Callable[[Array, Array], Array], a: Array, b: Array, out: Array) -> None:
+def _locate(not_better: Callable[[Array, Array], Array], a: Array, b: Array, /, *, out: Array) -> None:
     """Of each two (value, index) pairs the better one. A NaN is better than any number.
 
     Equal values are told apart by index; what then still differs (the sign of a zero, the bits of a NaN) by bits.

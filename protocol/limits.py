@@ -60,6 +60,8 @@ EAGER_NBYTES: Final = 64 << 10
 """A message up to this size travels with its announcement and its send completes at once."""
 EAGER_WINDOW_NBYTES: Final = 4 << 20
 """Eager bytes that one rank may have under way to another one; beyond it, sends wait to be taken."""
+EAGER_OVERHEAD_NBYTES: Final = 256
+"""What an eager message counts in that window beyond its own bytes, so that empty ones are bounded, too."""
 PIECE_NBYTES: Final = 1 << 20
 """A message beyond `EAGER_NBYTES` travels in pieces of this size."""
 GRANT_NBYTES: Final = 8 << 20
@@ -68,3 +70,9 @@ GRANT_NBYTES: Final = 8 << 20
 # --- between hosts ---------------------------------------------------------------------------------------------------
 BLOCK_WINDOW: Final = 4
 """Blocks that a host may be ahead of another one in the same operation."""
+
+# --- objects ---------------------------------------------------------------------------------------------------------
+OBJECT_DEPTH: Final = 200
+"""How deep containers of an object may be nested (msgpack itself ends at 511)."""
+OBJECT_INLINE_NBYTES: Final = 64 << 10
+"""Longer bytes in an object travel beside its structure, as arrays do: copied less often, and of any length."""

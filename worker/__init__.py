@@ -1,0 +1,1 @@
+"""The agent of one host: its shared memory, its ranks' sessions, and the data links to other hosts."""

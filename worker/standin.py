@@ -1,0 +1,59 @@
+"""The worker on the board for a rank that has no shared memory: the same program, with bytes from its connection."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from hocket.fabric.board import Bytes
+from hocket.fabric.lane import Lane
+from hocket.fabric.operation import Operation
+from hocket.protocol.errors import HocketError, WireError, error_from_facts, error_to_facts
+from hocket.protocol.messages import Done, Message, Submit
+from hocket.protocol.signature import decode_signature
+
+Reply = Callable[[Message, list[memoryview]], None]
+
+
+@dataclass(slots=True)
+class Incoming:
+    """The pieces of a `Submit` while they arrive."""
+
+    sends: list[Bytes]
+
+    @classmethod
+    def for_submit(cls, submit: Submit, nbytes: int) -> "Incoming":
+        """Room for the pieces. Raises `WireError` where the sizes do not add up."""
+        if min(submit.sends, default=0) < 0 or min(submit.recvs, default=0) < 0 or sum(submit.sends) != nbytes:
+            raise WireError(f"an operation announces pieces of {submit.sends} bytes, {nbytes} come")
+        return cls([np.empty(size, np.uint8) for size in submit.sends])
+
+
+class StandIn:
+    """One remote rank in one channel."""
+
+    def __init__(self, lane: Lane, group: int, reply: Reply) -> None:
+        self.lane = lane
+        self._group, self._reply = group, reply
+        self.operations: dict[int, Operation] = {}
+
+    def submit(self, message: Submit, incoming: Incoming | None) -> None:
+        """Starts a remote rank's operation. A withdrawn one only takes its number."""
+        signature = decode_signature(message.signature)
+        recvs = None if "object" in signature.kind else [np.empty(size, np.uint8) for size in message.recvs]
+        sends = incoming.sends if incoming is not None else [np.empty(0, np.uint8) for _ in message.sends]
+        op = Operation(
+            signature.kind, message.signature, sends, recvs, message.timeout_s, lambda error: self._ended(op, error)
+        )
+        if signature.error is not None:
+            op.error = error_from_facts(signature.error)
+        self.lane.submit(op)
+        if not op.over:
+            self.operations[op.number] = op
+
+    def _ended(self, op: Operation, error: HocketError | None) -> None:
+        self.operations.pop(op.number, None)
+        recvs = (op.recvs or []) if error is None else []
+        facts = None if error is None else error_to_facts(error)
+        done = Done(self._group, self.lane.channel, op.number, tuple(len(part) for part in recvs), facts)
+        self._reply(done, [part.data for part in recvs if len(part)])
