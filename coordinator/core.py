@@ -27,10 +27,11 @@ class Core:
     Args:
         liveness_s: silence of a worker, in seconds, that counts as the loss of its host.
         heartbeat_s: how often workers give a sign of life, and silence is looked for.
+        first_group: number of the first group; higher than all that workers may remember.
     """
 
-    def __init__(self, liveness_s: float, heartbeat_s: float) -> None:
-        self.membership = Membership()
+    def __init__(self, liveness_s: float, heartbeat_s: float, first_group: int = 1) -> None:
+        self.membership = Membership(first_group)
         self.barriers = Barriers()
         self.liveness = Liveness(liveness_s, heartbeat_s)
 

@@ -69,8 +69,8 @@ ENDED_KEPT = 1024
 class Membership(Registry):
     """The machine: `handle` is the only way in, its effects the only way out; the rest is for reading."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, first_group: int = 1) -> None:
+        super().__init__(first_group)
         self._effects: list[Effect] = []
         self._now = 0.0
 
@@ -104,10 +104,14 @@ class Membership(Registry):
             else:
                 detail = f"a new worker registered as {info.name!r} from {info.address}, pid {info.pid}"
                 self._log(logging.WARNING, f"{detail}; the one at {old.info.address}, pid {old.info.pid}, is out")
-            error = ConnectError(f"worker {info.name!r}", "HOCKET_WORKER_NAME", f"it was replaced: {detail}")
+            error = ConnectError(f"worker {info.name!r}", "HOCKET_HOST_NAME", f"it was replaced: {detail}")
             self._worker_gone(old.info.host, "worker lost", detail)
             self._effects.append(Disconnect(old.info.host, error_to_facts(error)))
         self.hosts[info.host] = Host(info, is_local, self._now)
+        for group in self.ended.values():
+            if any((host.name, host.instance) == (info.name, info.instance) for host in group.info.hosts):
+                assert group.error is not None, "ended groups say why"
+                self._send(info.host, GroupLost(group.info.group, group.error))  # it was away and may not have heard
 
     def _worker_gone(self, number: int, cause: str, detail: str) -> None:
         host = self.hosts.pop(number, None)

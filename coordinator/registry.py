@@ -16,7 +16,7 @@ HOLDERS_NAMED = 8
 class Registry:
     """Hosts, sessions, jobs, live and ended groups, groups that are forming, and the last losses. All for reading."""
 
-    def __init__(self) -> None:
+    def __init__(self, first_group: int = 1) -> None:
         self.hosts: dict[int, Host] = {}
         self.sessions: dict[Key, Session] = {}
         self.jobs: OrderedDict[str, Job] = OrderedDict()
@@ -27,7 +27,7 @@ class Registry:
         self.counts = Counts()
         self.asks: dict[Key, list[Ask]] = {}
         self.deadlines: Deadlines[Ask] = Deadlines()
-        self.next_group = 1
+        self.next_group = first_group
         self.first_epoch = 1
 
     def find(self, number: int) -> Group | None:

@@ -8,6 +8,7 @@ can end the service or disturb a worker.
 import asyncio
 import logging
 import socket
+import time
 from itertools import count
 
 from hocket.coordinator.config import VARIABLES, CoordinatorConfig
@@ -43,6 +44,9 @@ from hocket.protocol.messages import (
 STRANGERS = 512
 """Connections that may be unauthenticated at a time; one more costs the oldest its place."""
 ACCEPT_PAUSE_S = 0.1
+NUMBERING_BEGAN_S = 1_767_225_600
+"""2026-01-01: groups are numbered by their time, so that a restarted coordinator uses no number twice."""
+GROUPS_PER_S = 100
 OPERATIONS_LIMIT_S = 1.0
 logger = logging.getLogger("hocket.coordinator")
 
@@ -55,7 +59,8 @@ class Coordinator:
 
     def __init__(self, config: CoordinatorConfig | None = None) -> None:
         self.config = config or CoordinatorConfig()
-        self.core = Core(self.config.liveness_s, self.config.heartbeat_s)
+        first_group = max(1, int((time.time() - NUMBERING_BEGAN_S) * GROUPS_PER_S))
+        self.core = Core(self.config.liveness_s, self.config.heartbeat_s, first_group)
         self.port = self.config.port
         self.http_port = self.config.http_port
         self.strangers_turned_away = 0
