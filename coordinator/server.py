@@ -105,6 +105,7 @@ class Coordinator:
         """Closes everything and frees the ports. Workers keep their groups' collectives going without us."""
         if self._timer is not None:
             self._timer.cancel()
+        strangers = list(self._strangers.values())  # those whose admission has not begun to run, too
         tasks = [*self._admissions, *([self._accepting] if self._accepting else [])]
         for task in tasks:
             task.cancel()
@@ -112,7 +113,7 @@ class Coordinator:
         if self._listener is not None:
             self._listener.close()
         workers, self._workers = self._workers, {}
-        for connection in workers.values():
+        for connection in [*workers.values(), *strangers]:
             connection.close()
         await self._http.stop()
 
@@ -139,7 +140,7 @@ class Coordinator:
                 continue
             if len(self._strangers) >= STRANGERS:
                 oldest = self._strangers.pop(next(iter(self._strangers)))
-                oldest.close(WireError(f"{STRANGERS} others wait to be let in"))
+                _refuse(oldest, WireError(f"{STRANGERS} others wait to be let in"))
             task = asyncio.create_task(self._admit(connection))
             self._admissions.add(task)
             self._strangers[task] = connection
@@ -160,8 +161,7 @@ class Coordinator:
             self.strangers_turned_away += 1
             reason = refused if isinstance(refused, HocketError) else WireError("it did not register in time")
             logger.warning("turned away %s: %s", connection.peer, reason)
-            connection.send(Refused(error_to_facts(reason)))
-            connection.close(reason)
+            _refuse(connection, reason)
         except BaseException:
             connection.close()
             raise
@@ -228,8 +228,8 @@ class Coordinator:
         self._timer = None
         self._handle(TimerFired())
 
-    async def ask_operations(self, limit_s: float = OPERATIONS_LIMIT_S) -> dict[int, tuple[OperationInfo, ...] | None]:
-        """What is under way on each host; None for those that did not answer within ``limit_s`` seconds."""
+    async def ask_operations(self, limit_s: float | None = None) -> dict[int, tuple[OperationInfo, ...] | None]:
+        """What is under way on each host; None for those that did not answer within ``limit_s`` (1 second)."""
         request = next(self._numbers)
         asked = {host: self._loop.create_future() for host in self._workers}
         self._questions.update({(host, request): answer for host, answer in asked.items()})
@@ -237,8 +237,14 @@ class Coordinator:
             for host in asked:
                 self._workers[host].send(AskOperations(request))
             if asked:
-                await asyncio.wait(asked.values(), timeout=limit_s)
+                await asyncio.wait(asked.values(), timeout=OPERATIONS_LIMIT_S if limit_s is None else limit_s)
             return {host: answer.result() if answer.done() else None for host, answer in asked.items()}
         finally:
             for host in asked:
                 del self._questions[host, request]
+
+
+def _refuse(connection: Connection, error: HocketError) -> None:
+    """Tells why and hangs up, unless it has hung up already."""
+    connection.send(Refused(error_to_facts(error)))
+    connection.close(error)
