@@ -103,8 +103,9 @@ class Membership(Registry):
                 detail = "its worker connected anew"
             else:
                 detail = f"a new worker registered as {info.name!r} from {info.address}, pid {info.pid}"
+                self.replaced.append(old.info.instance)
                 self._log(logging.WARNING, f"{detail}; the one at {old.info.address}, pid {old.info.pid}, is out")
-            error = ConnectError(f"worker {info.name!r}", "HOCKET_HOST_NAME", f"it was replaced: {detail}")
+            error = ConnectError(f"worker name {info.name!r}", "HOCKET_HOST_NAME", f"it was replaced: {detail}")
             self._worker_gone(old.info.host, "worker lost", detail)
             self._effects.append(Disconnect(old.info.host, error_to_facts(error)))
         self.hosts[info.host] = Host(info, is_local, self._now)

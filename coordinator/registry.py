@@ -5,10 +5,11 @@ from collections import OrderedDict, deque
 from hocket.coordinator.deadlines import Deadlines
 from hocket.coordinator.forming import WORLD, Ask, Forming, FormingKey, Kind
 from hocket.coordinator.records import Counts, Group, Host, Job, Key, Loss, Session, SessionState
-from hocket.protocol.errors import EpochEndedError, HocketError, error_from_facts, name_ranks
-from hocket.protocol.messages import NOBODY
+from hocket.protocol.errors import ConnectError, EpochEndedError, HocketError, error_from_facts, name_ranks
+from hocket.protocol.messages import NOBODY, HostInfo
 
 LOSSES_KEPT = 256
+REPLACED_KEPT = 256
 IDLE_JOBS_KEPT = 1024
 HOLDERS_NAMED = 8
 
@@ -24,11 +25,18 @@ class Registry:
         self.ended: OrderedDict[int, Group] = OrderedDict()
         self.forming: dict[FormingKey, Forming] = {}
         self.losses: deque[Loss] = deque(maxlen=LOSSES_KEPT)
+        self.replaced: deque[str] = deque(maxlen=REPLACED_KEPT)
         self.counts = Counts()
         self.asks: dict[Key, list[Ask]] = {}
         self.deadlines: Deadlines[Ask] = Deadlines()
         self.next_group = first_group
         self.first_epoch = 1
+
+    def check_worker(self, info: HostInfo) -> None:
+        """Refuses a worker that was replaced: two of one name would go on throwing each other out."""
+        if info.instance in self.replaced:
+            detail = "another worker registered under this name since; give each a name of its own"
+            raise ConnectError(f"worker name {info.name!r}", "HOCKET_HOST_NAME", detail)
 
     def find(self, number: int) -> Group | None:
         """A group that lives, or ended not long ago."""

@@ -176,6 +176,7 @@ class Coordinator:
         host = next(self._numbers)
         address = register.address or peer
         info = HostInfo(host, register.name, address, register.port, register.pid, register.instance)
+        self.core.membership.check_worker(info)
         logger.info("worker %r, pid %d, joins from %s as host %d", info.name, info.pid, connection.peer, host)
         self._workers[host] = connection
         connection.send(Registered(host, float(self.config.liveness_s), float(self.config.heartbeat_s)))

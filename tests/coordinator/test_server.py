@@ -145,6 +145,8 @@ def test_a_second_worker_of_the_same_name_replaces_the_first() -> None:
             new = await FakeWorker.connect(coordinator, "a", instance="second")
             with pytest.raises(ConnectError, match="it was replaced: a new worker registered as 'a'"):
                 await old.hear(Heartbeat)
+            with pytest.raises(ConnectError, match="another worker registered under this name since"):
+                await FakeWorker.connect(coordinator, "a", instance="first")
             await new.settle()
             assert list(coordinator.core.membership.hosts) == [new.host]
             old.close()
