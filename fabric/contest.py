@@ -9,6 +9,7 @@ does not see all posts, no member has completed, and none will without asking. H
 from hocket.fabric.bells import fence
 from hocket.fabric.board import Board, stage
 from hocket.fabric.plan import Plan, plan_for
+from hocket.fabric.program import has_posted
 from hocket.protocol.errors import AbortedError, HocketError
 from hocket.protocol.signature import Family
 
@@ -35,7 +36,7 @@ def judge(board: Board, number: int, locals_: tuple[int, ...], bridged: bool) ->
 
 
 def _sealed(board: Board, plan: Plan, number: int, locals_: tuple[int, ...], bridged: bool) -> bool:
-    posted = all(board.posted(m) >= stage(number, shape.owed) for m, shape in enumerate(plan.shapes) if shape.owed)
+    posted = all(has_posted(board, plan, member, number, plan.nblocks - 1) for member in range(plan.size))
     if plan.nblocks == 0 or not plan.shapes[0].reduces:
         return posted
     end = stage(number, plan.nblocks)

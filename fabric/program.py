@@ -169,8 +169,7 @@ class _Program:
         return plan.family is Family.REDUCE and not plan.small
 
     def _all_posted(self, plan: Plan, block: int, members: Sequence[int]) -> bool:
-        board, number = self.board, self.number
-        return all(board.posted(m) >= stage(number, min(block + 1, plan.shapes[m].owed)) for m in members)
+        return all(has_posted(self.board, plan, member, self.number, block) for member in members)
 
     def _can_reduce(self, plan: Plan) -> bool:
         return self._all_posted(plan, self.reduced, self.seat.locals) and self._may_write(self.reduced)
@@ -293,6 +292,12 @@ def may_write(board: Board, readers: Sequence[int], bridged: bool, number: int, 
     if bridged and board.bridge_read < needed:
         return False
     return all(board.read(member) >= needed for member in readers)
+
+
+def has_posted(board: Board, plan: Plan, member: int, number: int, block: int) -> bool:
+    """Whether a member has posted what it owes to ``block`` of operation ``number``."""
+    due = min(block + 1, plan.shapes[member].owed)
+    return due == 0 or board.posted(member) >= stage(number, due)
 
 
 def cut(elements: int, index: int, count: int) -> int:

@@ -428,12 +428,16 @@ class MonitoredArrive(Message):
 
 @message(70)
 class Joined(Message):
-    """The client has its session. ``bell`` is its place among the host's bells; descriptors: bells page, own bell."""
+    """The client has its session. ``alone``: it has no world, and this is the whole answer to its `Join`.
+
+    ``bell`` is its place among the host's bells. Descriptors: the bells page, its own bell, the worker's.
+    """
 
     request: int
     session: int
     host: str
     bell: int
+    alone: bool
 
 
 @message(71)

@@ -182,7 +182,7 @@ class Worker:
         elif isinstance(message, SessionJoined):
             session = self._sessions.get(message.session)
             if session is not None:
-                session.answer_join()
+                session.answer_join(alone=True)
         elif isinstance(message, RequestFailed):
             session = self._sessions.get(message.session)
             if session is not None:

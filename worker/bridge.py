@@ -19,7 +19,7 @@ import numpy as np
 from hocket.fabric.board import Board, Bytes, stage
 from hocket.fabric.kernels import combine
 from hocket.fabric.plan import Plan, plan_for
-from hocket.fabric.program import may_write
+from hocket.fabric.program import has_posted, may_write
 from hocket.protocol.errors import HocketError
 from hocket.protocol.limits import BLOCK_WINDOW
 from hocket.protocol.messages import Chunk, Credit, Header, Message, Posted
@@ -258,7 +258,7 @@ class Bridge:
         board, number = self.board, self.number
         if plan.family in (Family.REDUCE, Family.REDUCE_SCATTER):
             return all(board.reduced(m) >= stage(number, block + 1) for m in self.locals)
-        return all(board.posted(m) >= stage(number, min(block + 1, plan.shapes[m].owed)) for m in self.locals)
+        return all(has_posted(board, plan, member, number, block) for member in self.locals)
 
     async def _await_credit(self, block: int) -> None:
         """A host may be `BLOCK_WINDOW` blocks ahead of the others: what comes early must be kept there."""

@@ -2,18 +2,12 @@
 
 import os
 from dataclasses import dataclass, field
-from pathlib import Path
 from socket import gethostname
 
 from hocket.protocol.addresses import Address, parse_address
+from hocket.protocol.environment import default_socket, read_token
 from hocket.protocol.errors import ArgumentError
-from hocket.protocol.limits import COORDINATOR_HOST, COORDINATOR_PORT, DATA_PORT, SOCKET_NAME
-
-
-def default_socket() -> str:
-    """Where a worker listens for the ranks of its host when nothing else is said."""
-    home = "/run" if os.geteuid() == 0 else os.environ.get("XDG_RUNTIME_DIR", f"/tmp/hocket-{os.getuid()}")
-    return str(Path(home) / "hocket" / SOCKET_NAME)
+from hocket.protocol.limits import COORDINATOR_HOST, COORDINATOR_PORT, DATA_PORT
 
 
 @dataclass(slots=True)
@@ -62,14 +56,3 @@ class WorkerConfig:
         if "HOCKET_TOKEN_FILE" in env:
             config.token = read_token(env["HOCKET_TOKEN_FILE"])
         return config
-
-
-def read_token(path: str) -> bytes:
-    """The token in a file, white space around it dropped. Raises `ArgumentError` where it cannot be read."""
-    try:
-        token = Path(path).read_bytes().strip()
-    except OSError as broken:
-        raise ArgumentError("HOCKET_TOKEN_FILE", f"{path} ({broken.strerror})", "a file with the token") from broken
-    if not token:
-        raise ArgumentError("HOCKET_TOKEN_FILE", f"{path} (empty)", "a file with the token")
-    return token

@@ -171,16 +171,16 @@ class Session:
             )
         )
 
-    def answer_join(self) -> None:
-        """Tells the rank its session, once."""
+    def answer_join(self, *, alone: bool) -> None:
+        """Tells the rank its session, once; ``alone``: and that it is in its job without a world."""
         if self.joined is not None:
             fds = [self.desk.page_fd(), self.bell_fd, self.desk.worker_bell_fd()] if self.shared else []
-            self.connection.send(Joined(self.joined, self.number, self.desk.name, self.place), fds=fds)
+            self.connection.send(Joined(self.joined, self.number, self.desk.name, self.place, alone), fds=fds)
             self.joined = None
 
     def ready(self, request: int, group: HostGroup) -> None:
         """A group that the rank asked for has formed."""
-        self.answer_join()
+        self.answer_join(alone=False)
         self.connection.send(GroupReady(request, group.info, group.sessions[self.number]))
 
     def fail(self, request: int, error: HocketError) -> None:

@@ -10,7 +10,7 @@ from hocket.fabric.lane import Lane
 from hocket.fabric.operation import Operation
 from hocket.protocol.errors import HocketError, WireError, error_from_facts, error_to_facts
 from hocket.protocol.messages import Done, Message, Submit
-from hocket.protocol.signature import decode_signature
+from hocket.protocol.signature import OBJECTS, decode_signature
 
 Reply = Callable[[Message, list[memoryview]], None]
 
@@ -40,7 +40,11 @@ class StandIn:
     def submit(self, message: Submit, incoming: Incoming | None) -> None:
         """Starts a remote rank's operation. A withdrawn one only takes its number."""
         signature = decode_signature(message.signature)
-        recvs = None if "object" in signature.kind else [np.empty(size, np.uint8) for size in message.recvs]
+        recvs: list[Bytes] | None = [np.empty(size, np.uint8) for size in message.recvs]
+        if signature.kind in OBJECTS:
+            recvs = None
+        elif signature.kind == "exscan" and self.lane.seat.member == 0:
+            recvs = []  # rank 0's array stays as it is
         sends = incoming.sends if incoming is not None else [np.empty(0, np.uint8) for _ in message.sends]
         op = Operation(
             signature.kind, message.signature, sends, recvs, message.timeout_s, lambda error: self._ended(op, error)

@@ -1,0 +1,1 @@
+"""The SDK: connect to a worker, take part in groups, hand tensors to the service and await the results."""

@@ -1,0 +1,507 @@
+"""Every operation of the SDK, written once for `Client` (on its world, or on ``group=``) and `Group` (on itself).
+
+All take ``group`` (a `Group`), ``timeout`` (seconds; default: the group's), ``channel`` (operations of one channel match
+by order of calls, channels run side by side) and ``async_op`` (accepted for code written for torch.distributed: a call
+submits at once and returns a `Work` either way). ``src`` and ``dst`` are ranks in the world, ``group_src`` and
+``group_dst`` ranks in the group. Outputs are filled in place and are also what the await gives.
+
+Common errors: `UsageError`'s kinds (change the call), `DeadlineError` (who is missing), `AbortedError` (another member
+gave up), `MemberLostError` (make a new group of the survivors).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from hocket.client import prepare, prepare_objects
+from hocket.client.membership import Membership
+from hocket.client.places import Place, check_member, resolve
+from hocket.client.prepare import Prepared
+from hocket.client.work import Work
+from hocket.protocol.errors import ArgumentError
+from hocket.protocol.reduce_ops import ReduceOp
+
+
+class Collectives:
+    """See the module. Subclasses say which membership a call is about."""
+
+    def _membership(self, group: Any) -> Membership:
+        """The membership behind ``group``, or this one's own. Raises `ArgumentError` for a group of others."""
+        raise AssertionError("subclasses define it")
+
+    def _timeout_s(self, group: Any, timeout: float | None) -> float:
+        raise AssertionError("subclasses define it")
+
+    @property
+    def _pickle_allowed(self) -> bool:
+        raise AssertionError("subclasses define it")
+
+    def _start(
+        self, kind: str, make: Callable[[Place], Prepared], group: Any, timeout: float | None, channel: str
+    ) -> Work:
+        membership = self._membership(group)
+        check_member(membership.place)
+        timeout_s = self._timeout_s(group, timeout)
+        return membership.submit(kind, lambda: make(membership.place), timeout_s, channel)
+
+    # --- reductions --------------------------------------------------------------------------------------------------
+
+    def all_reduce(
+        self,
+        tensor: Any,
+        op: ReduceOp = ReduceOp.SUM,
+        group: Any = None,
+        async_op: bool = False,
+        *,
+        timeout: float | None = None,
+        channel: str = "",
+    ) -> Work:
+        """Reduces ``tensor`` over all members, in place on each."""
+        return self._start("all_reduce", lambda place: prepare.all_reduce(place, tensor, op), group, timeout, channel)
+
+    def reduce(
+        self,
+        tensor: Any,
+        dst: int | None = None,
+        op: ReduceOp = ReduceOp.SUM,
+        group: Any = None,
+        async_op: bool = False,
+        *,
+        group_dst: int | None = None,
+        timeout: float | None = None,
+        channel: str = "",
+    ) -> Work:
+        """Reduces ``tensor`` into the root's; those of the others are only read."""
+
+        def make(place: Place) -> Prepared:
+            return prepare.reduce(place, tensor, resolve(place, "dst", dst, group_dst), op)
+
+        return self._start("reduce", make, group, timeout, channel)
+
+    def scan(
+        self,
+        tensor: Any,
+        op: ReduceOp = ReduceOp.SUM,
+        group: Any = None,
+        async_op: bool = False,
+        *,
+        timeout: float | None = None,
+        channel: str = "",
+    ) -> Work:
+        """Inclusive prefix reduction: rank r's ``tensor`` becomes the reduction of ranks 0 to r."""
+        return self._start("scan", lambda place: prepare.scan(place, tensor, op), group, timeout, channel)
+
+    def exscan(
+        self,
+        tensor: Any,
+        op: ReduceOp = ReduceOp.SUM,
+        group: Any = None,
+        async_op: bool = False,
+        *,
+        timeout: float | None = None,
+        channel: str = "",
+    ) -> Work:
+        """Exclusive prefix reduction: ranks 0 to r-1; rank 0's ``tensor`` stays as it is."""
+        return self._start("exscan", lambda place: prepare.exscan(place, tensor, op), group, timeout, channel)
+
+    def reduce_scatter(
+        self,
+        output: Any,
+        input_list: Sequence[Any],
+        op: ReduceOp = ReduceOp.SUM,
+        group: Any = None,
+        async_op: bool = False,
+        *,
+        timeout: float | None = None,
+        channel: str = "",
+    ) -> Work:
+        """Reduces the lists elementwise; rank r's ``output`` becomes the reduction of their r-th arrays."""
+
+        def make(place: Place) -> Prepared:
+            return prepare.reduce_scatter(place, output, input_list, op)
+
+        return self._start("reduce_scatter", make, group, timeout, channel)
+
+    def reduce_scatter_tensor(
+        self,
+        output: Any,
+        input: Any,
+        op: ReduceOp = ReduceOp.SUM,
+        group: Any = None,
+        async_op: bool = False,
+        *,
+        timeout: float | None = None,
+        channel: str = "",
+    ) -> Work:
+        """Reduces ``input`` (as many times ``output`` as there are members); rank r gets the r-th part."""
+
+        def make(place: Place) -> Prepared:
+            return prepare.reduce_scatter_tensor(place, output, input, op)
+
+        return self._start("reduce_scatter_tensor", make, group, timeout, channel)
+
+    def all_reduce_coalesced(
+        self,
+        tensors: Sequence[Any],
+        op: ReduceOp = ReduceOp.SUM,
+        group: Any = None,
+        async_op: bool = False,
+        *,
+        timeout: float | None = None,
+        channel: str = "",
+    ) -> Work:
+        """`all_reduce` of several arrays of one dtype in one operation."""
+
+        def make(place: Place) -> Prepared:
+            return prepare.all_reduce_coalesced(place, tensors, op)
+
+        return self._start("all_reduce_coalesced", make, group, timeout, channel)
+
+    # --- moving ------------------------------------------------------------------------------------------------------
+
+    def broadcast(
+        self,
+        tensor: Any,
+        src: int | None = None,
+        group: Any = None,
+        async_op: bool = False,
+        *,
+        group_src: int | None = None,
+        timeout: float | None = None,
+        channel: str = "",
+    ) -> Work:
+        """Copies the root's ``tensor`` into everybody's."""
+
+        def make(place: Place) -> Prepared:
+            return prepare.broadcast(place, tensor, resolve(place, "src", src, group_src))
+
+        return self._start("broadcast", make, group, timeout, channel)
+
+    def all_gather(
+        self,
+        tensor_list: Sequence[Any],
+        tensor: Any,
+        group: Any = None,
+        async_op: bool = False,
+        *,
+        timeout: float | None = None,
+        channel: str = "",
+    ) -> Work:
+        """Fills ``tensor_list`` with everybody's ``tensor``; shapes may differ where the list says so."""
+
+        def make(place: Place) -> Prepared:
+            return prepare.all_gather(place, tensor_list, tensor)
+
+        return self._start("all_gather", make, group, timeout, channel)
+
+    def all_gather_into_tensor(
+        self,
+        output: Any,
+        input: Any,
+        group: Any = None,
+        async_op: bool = False,
+        *,
+        timeout: float | None = None,
+        channel: str = "",
+    ) -> Work:
+        """Gathers ``input`` of all members into ``output``, concatenated or stacked as its shape says."""
+
+        def make(place: Place) -> Prepared:
+            return prepare.all_gather_into_tensor(place, output, input)
+
+        return self._start("all_gather_into_tensor", make, group, timeout, channel)
+
+    def all_gather_coalesced(
+        self,
+        output_lists: Sequence[Sequence[Any]],
+        tensors: Sequence[Any],
+        group: Any = None,
+        async_op: bool = False,
+        *,
+        timeout: float | None = None,
+        channel: str = "",
+    ) -> Work:
+        """`all_gather` of several arrays in one operation: ``output_lists[i][r]`` is array i of rank r."""
+
+        def make(place: Place) -> Prepared:
+            return prepare.all_gather_coalesced(place, output_lists, tensors)
+
+        return self._start("all_gather_coalesced", make, group, timeout, channel)
+
+    def gather(
+        self,
+        tensor: Any,
+        gather_list: Sequence[Any] | None = None,
+        dst: int | None = None,
+        group: Any = None,
+        async_op: bool = False,
+        *,
+        group_dst: int | None = None,
+        timeout: float | None = None,
+        channel: str = "",
+    ) -> Work:
+        """Fills the root's ``gather_list`` with everybody's ``tensor`` (None: fresh arrays, which the await gives)."""
+
+        def make(place: Place) -> Prepared:
+            return prepare.gather(place, tensor, gather_list, resolve(place, "dst", dst, group_dst))
+
+        return self._start("gather", make, group, timeout, channel)
+
+    def scatter(
+        self,
+        tensor: Any,
+        scatter_list: Sequence[Any] | None = None,
+        src: int | None = None,
+        group: Any = None,
+        async_op: bool = False,
+        *,
+        group_src: int | None = None,
+        timeout: float | None = None,
+        channel: str = "",
+    ) -> Work:
+        """Rank r's ``tensor`` becomes the r-th of the root's ``scatter_list``."""
+
+        def make(place: Place) -> Prepared:
+            return prepare.scatter(place, tensor, scatter_list, resolve(place, "src", src, group_src))
+
+        return self._start("scatter", make, group, timeout, channel)
+
+    def all_to_all(
+        self,
+        output_list: Sequence[Any],
+        input_list: Sequence[Any],
+        group: Any = None,
+        async_op: bool = False,
+        *,
+        timeout: float | None = None,
+        channel: str = "",
+    ) -> Work:
+        """Rank r's ``output_list[s]`` becomes rank s's ``input_list[r]``."""
+
+        def make(place: Place) -> Prepared:
+            return prepare.all_to_all(place, output_list, input_list)
+
+        return self._start("all_to_all", make, group, timeout, channel)
+
+    def all_to_all_single(
+        self,
+        output: Any,
+        input: Any,
+        output_split_sizes: Sequence[int] | None = None,
+        input_split_sizes: Sequence[int] | None = None,
+        group: Any = None,
+        async_op: bool = False,
+        *,
+        timeout: float | None = None,
+        channel: str = "",
+    ) -> Work:
+        """`all_to_all` of one array's parts along its first dimension, even unless split sizes are given."""
+
+        def make(place: Place) -> Prepared:
+            return prepare.all_to_all_single(place, output, input, output_split_sizes, input_split_sizes)
+
+        return self._start("all_to_all_single", make, group, timeout, channel)
+
+    # --- synchronising -----------------------------------------------------------------------------------------------
+
+    def barrier(
+        self, group: Any = None, async_op: bool = False, *, timeout: float | None = None, channel: str = ""
+    ) -> Work:
+        """Ends once every member has entered it."""
+        return self._start("barrier", prepare.barrier, group, timeout, channel)
+
+    def monitored_barrier(
+        self,
+        group: Any = None,
+        timeout: float | None = None,
+        wait_all_ranks: bool = False,
+        *,
+        channel: str = "",
+    ) -> Work:
+        """A barrier kept by the coordinator: it breaks for everyone, naming who is missing, when time is up."""
+        membership = self._membership(group)
+        check_member(membership.place)
+        return membership.monitored_barrier(self._timeout_s(group, timeout), wait_all_ranks, channel)
+
+    # --- objects -----------------------------------------------------------------------------------------------------
+
+    def broadcast_object_list(
+        self,
+        object_list: list[Any],
+        src: int | None = None,
+        group: Any = None,
+        *,
+        group_src: int | None = None,
+        timeout: float | None = None,
+        channel: str = "",
+    ) -> Work:
+        """Fills everybody's ``object_list`` with the root's objects."""
+
+        def make(place: Place) -> Prepared:
+            root = resolve(place, "src", src, group_src)
+            return prepare_objects.broadcast_object_list(place, object_list, root, self._pickle_allowed)
+
+        return self._start("broadcast_object_list", make, group, timeout, channel)
+
+    def all_gather_object(
+        self,
+        object_list: list[Any] | None,
+        obj: Any,
+        group: Any = None,
+        *,
+        timeout: float | None = None,
+        channel: str = "",
+    ) -> Work:
+        """Fills ``object_list`` (None: a fresh list, which the await gives) with everybody's ``obj``."""
+
+        def make(place: Place) -> Prepared:
+            return prepare_objects.all_gather_object(place, object_list, obj, self._pickle_allowed)
+
+        return self._start("all_gather_object", make, group, timeout, channel)
+
+    def gather_object(
+        self,
+        obj: Any,
+        object_gather_list: list[Any] | None = None,
+        dst: int | None = None,
+        group: Any = None,
+        *,
+        group_dst: int | None = None,
+        timeout: float | None = None,
+        channel: str = "",
+    ) -> Work:
+        """Fills the root's ``object_gather_list`` (None: a fresh list) with everybody's ``obj``."""
+
+        def make(place: Place) -> Prepared:
+            root = resolve(place, "dst", dst, group_dst)
+            return prepare_objects.gather_object(place, obj, object_gather_list, root, self._pickle_allowed)
+
+        return self._start("gather_object", make, group, timeout, channel)
+
+    def scatter_object_list(
+        self,
+        scatter_object_output_list: list[Any],
+        scatter_object_input_list: list[Any] | None = None,
+        src: int | None = None,
+        group: Any = None,
+        *,
+        group_src: int | None = None,
+        timeout: float | None = None,
+        channel: str = "",
+    ) -> Work:
+        """Puts the r-th of the root's objects into rank r's output list, at its first place."""
+
+        def make(place: Place) -> Prepared:
+            root = resolve(place, "src", src, group_src)
+            return prepare_objects.scatter_object_list(
+                place, scatter_object_output_list, scatter_object_input_list, root, self._pickle_allowed
+            )
+
+        return self._start("scatter_object_list", make, group, timeout, channel)
+
+    # --- point to point ----------------------------------------------------------------------------------------------
+
+    def isend(
+        self,
+        tensor: Any,
+        dst: int | None = None,
+        group: Any = None,
+        tag: int = 0,
+        *,
+        group_dst: int | None = None,
+        timeout: float | None = None,
+        channel: str = "",
+    ) -> Work:
+        """Sends ``tensor`` to one member. Up to 64 KiB it is done when handed over, beyond when the receiver takes it."""
+        membership = self._membership(group)
+        check_member(membership.place)
+        peer = resolve(membership.place, "dst", dst, group_dst, None)
+        return membership.p2p.send(tensor, peer, tag, channel, self._timeout_s(group, timeout))
+
+    def irecv(
+        self,
+        tensor: Any,
+        src: int | None = None,
+        group: Any = None,
+        tag: int = 0,
+        *,
+        group_src: int | None = None,
+        timeout: float | None = None,
+        channel: str = "",
+    ) -> Work:
+        """Receives into ``tensor`` from one member, or from any (no ``src``). `Work.source` tells the sender's rank."""
+        membership = self._membership(group)
+        check_member(membership.place)
+        anybody = src is None and group_src is None
+        peer = None if anybody else resolve(membership.place, "src", src, group_src, None)
+        return membership.p2p.recv(tensor, peer, tag, channel, self._timeout_s(group, timeout))
+
+    send = isend
+    recv = irecv
+
+    def send_object_list(
+        self,
+        object_list: Sequence[Any],
+        dst: int | None = None,
+        group: Any = None,
+        *,
+        group_dst: int | None = None,
+        tag: int = 0,
+        timeout: float | None = None,
+        channel: str = "",
+    ) -> Work:
+        """Sends a list of objects to one member, which calls `recv_object_list`."""
+        membership = self._membership(group)
+        check_member(membership.place)
+        peer = resolve(membership.place, "dst", dst, group_dst, None)
+        timeout_s = self._timeout_s(group, timeout)
+        return membership.p2p.send_objects(list(object_list), peer, tag, channel, timeout_s, self._pickle_allowed)
+
+    def recv_object_list(
+        self,
+        object_list: list[Any],
+        src: int | None = None,
+        group: Any = None,
+        *,
+        group_src: int | None = None,
+        tag: int = 0,
+        timeout: float | None = None,
+        channel: str = "",
+    ) -> Work:
+        """Fills ``object_list`` with the objects that one member (or any) sends; its length must be theirs."""
+        membership = self._membership(group)
+        check_member(membership.place)
+        anybody = src is None and group_src is None
+        peer = None if anybody else resolve(membership.place, "src", src, group_src, None)
+        timeout_s = self._timeout_s(group, timeout)
+        return membership.p2p.recv_objects(object_list, peer, tag, channel, timeout_s, self._pickle_allowed)
+
+    def batch_isend_irecv(self, p2p_op_list: Sequence[Any]) -> list[Work]:
+        """Starts several sends and receives, in order. Returns their works."""
+        wrong = [op for op in p2p_op_list if not isinstance(op, P2POp)]
+        if wrong or not p2p_op_list:
+            raise ArgumentError("p2p_op_list", f"{list(p2p_op_list)!r:.80}", "a list of P2POp, at least one")
+        return [op.start(self) for op in p2p_op_list]
+
+
+class P2POp:
+    """One of `Collectives.batch_isend_irecv`: ``op`` is ``"isend"`` or ``"irecv"``, or a function of that name."""
+
+    def __init__(
+        self,
+        op: Any,
+        tensor: Any,
+        peer: int | None = None,
+        group: Any = None,
+        tag: int = 0,
+        group_peer: int | None = None,
+    ) -> None:
+        name = op if isinstance(op, str) else getattr(op, "__name__", "")
+        if name not in ("isend", "irecv"):
+            raise ArgumentError("op", repr(op), "isend or irecv")
+        self.op, self.tensor, self.peer, self.group, self.tag, self.group_peer = name, tensor, peer, group, tag, group_peer
+
+    def start(self, on: Collectives) -> Work:
+        """Starts it."""
+        if self.op == "isend":
+            return on.isend(self.tensor, self.peer, self.group, self.tag, group_dst=self.group_peer)
+        return on.irecv(self.tensor, self.peer, self.group, self.tag, group_src=self.group_peer)
