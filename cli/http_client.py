@@ -6,11 +6,11 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from hocket.protocol.addresses import parse_address
-from hocket.protocol.errors import ArgumentError, AuthError, ConnectError, HocketError, WireError
+from hocket.protocol.environment import read_token
+from hocket.protocol.errors import AuthError, ConnectError, HocketError, WireError
 from hocket.protocol.limits import CONNECT_TIMEOUT_S, HTTP_PORT
 
 SETTING = "--http or HOCKET_HTTP"
@@ -29,6 +29,7 @@ def fetch(where: str, path: str, query: Mapping[str, str | None] | None = None, 
     Raises:
         ConnectError: nobody answers there; it names the address and the setting.
         AuthError: the token is missing or wrong.
+        ArgumentError: the address or the token file is not one.
         HocketError: the coordinator knows no such thing; its sentence says what.
     """
     address = parse_address(where, SETTING, HTTP_PORT)
@@ -36,7 +37,7 @@ def fetch(where: str, path: str, query: Mapping[str, str | None] | None = None, 
     url = f"http://{address}{urllib.parse.quote(path)}" + (f"?{urllib.parse.urlencode(given)}" if given else "")
     request = urllib.request.Request(url)
     if token_file:
-        request.add_header("Authorization", f"Bearer {_read_token(token_file)}")
+        request.add_header("Authorization", f"Bearer {read_token(token_file).decode('latin-1')}")
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a proxy does not lead to our loopback
     try:
         with opener.open(request, timeout=CONNECT_TIMEOUT_S) as response:
@@ -48,13 +49,6 @@ def fetch(where: str, path: str, query: Mapping[str, str | None] | None = None, 
         reason = broken.reason if isinstance(broken, urllib.error.URLError) else broken
         detail = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
         raise ConnectError(str(address), SETTING, f"the coordinator does not answer there: {detail}") from broken
-
-
-def _read_token(path: str) -> str:
-    try:
-        return Path(path).read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeError) as broken:
-        raise ArgumentError("HOCKET_TOKEN_FILE", repr(path), f"a readable file with the token: {broken}") from broken
 
 
 def _refusal(refused: urllib.error.HTTPError, address: str) -> HocketError:

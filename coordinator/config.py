@@ -6,10 +6,10 @@ Each comes from an option, else from the environment, else from `hocket.protocol
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from hocket.protocol import limits
 from hocket.protocol.addresses import Address, is_loopback, parse_address
+from hocket.protocol.environment import read_token
 from hocket.protocol.errors import ArgumentError
 
 VARIABLES = {
@@ -41,13 +41,7 @@ class CoordinatorConfig:
         """The token, empty where none is set. Raises `ArgumentError` for a file that cannot be read or is empty."""
         if self.token or not self.token_file:
             return self.token
-        try:
-            token = Path(self.token_file).read_bytes().strip()
-        except OSError as broken:
-            raise ArgumentError("token_file", repr(self.token_file), f"a readable file: {broken.strerror}") from broken
-        if not token:
-            raise ArgumentError("token_file", repr(self.token_file), "a file with a token in it; this one is empty")
-        return token
+        return read_token(self.token_file)
 
     def check(self) -> None:
         """Refuses what would expose the service or make it lose workers that live.

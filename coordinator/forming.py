@@ -4,7 +4,7 @@ import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from hocket.coordinator.records import Group, Host, Session
+from hocket.coordinator.records import Group, Host, Key, Session
 from hocket.protocol.addresses import is_loopback
 from hocket.protocol.errors import ArgumentError, ConnectError, Ranks, name_ranks
 from hocket.protocol.limits import IDENTITY_NBYTES, MEMBERS
@@ -40,23 +40,28 @@ class Forming:
     parent: Group | None = None
     ranks: Ranks = ()
     call: int = 0
-    asks: list["Ask"] = field(default_factory=list)
+    by_session: dict[Key, "Ask"] = field(default_factory=dict)
     claims: dict[int, "Ask"] = field(default_factory=dict)
+
+    @property
+    def asks(self) -> list["Ask"]:
+        """Who has asked, by arrival."""
+        return list(self.by_session.values())
 
     @property
     def complete(self) -> bool:
         """Whether every seat has somebody for it."""
-        return len(self.asks) == self.size
+        return len(self.by_session) == self.size
 
     def add(self, ask: "Ask") -> None:
         """Takes in who asks; the rules have been checked."""
-        self.asks.append(ask)
+        self.by_session[ask.session.key] = ask
         if ask.seat != NOBODY:
             self.claims[ask.seat] = ask
 
     def remove(self, ask: "Ask") -> None:
         """Lets go of one who no longer waits."""
-        self.asks.remove(ask)
+        del self.by_session[ask.session.key]
         self.claims.pop(ask.seat, None)
 
     def seats(self) -> dict[int, "Ask"]:
@@ -125,11 +130,11 @@ def check_size(argument: str, size: int, rank: int) -> None:
         raise ArgumentError("rank", str(rank), f"0 to {size - 1}")
 
 
-def check_seat(forming: Forming, size: int, rank: int, argument: str, session: Session | None) -> None:
+def check_seat(forming: Forming, size: int, rank: int, argument: str, session: Session) -> None:
     """Refuses who asks twice, for another size than the others, or for a rank that another one has claimed."""
-    for ask in forming.asks:
-        if ask.session is session:
-            raise ArgumentError("rank", str(rank), f"one seat for each client: this one already waits for {_seat(ask)}")
+    own = forming.by_session.get(session.key)
+    if own is not None:
+        raise ArgumentError("rank", str(rank), f"one seat for each client: this one already waits for {_seat(own)}")
     if size != forming.size:
         first = forming.asks[0]
         raise ArgumentError(
@@ -159,7 +164,7 @@ def check_world(forming: Forming, rank: int, held: Mapping[int, Session], live: 
         allowed = f"a free rank: rank {rank} of the {forming.title()} is held by {holder}"
         raise ArgumentError("rank", str(rank), allowed)
     kept = {seat for seat, holds in held.items() if seat < forming.size and seat != rank and holds is not asker}
-    taken = len(kept | set(forming.claims)) + len(forming.asks) - len(forming.claims)
+    taken = len(forming.by_session) + sum(1 for seat in kept if seat not in forming.claims)
     if taken >= forming.size:
         given = "not given" if rank == NOBODY else str(rank)
         full = f"the {forming.title()} is full: {taken} of {forming.size}"

@@ -121,7 +121,7 @@ def _error(status: int, sentence: str) -> web.Response:
 def _guard(token: bytes) -> Any:
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-        given = request.headers.get("Authorization", "").removeprefix("Bearer ").encode()
+        given = request.headers.get("Authorization", "").removeprefix("Bearer ").encode(errors="surrogateescape")
         if request.path != "/healthz" and not hmac.compare_digest(given, token):
             sentence = "the token is missing or wrong (set HOCKET_TOKEN_FILE to the file with the service's token)"
             return _error(401, sentence)

@@ -196,12 +196,13 @@ class Membership(Registry):
         member = parent.member(session.key)
         if member is None:
             raise ArgumentError("group", repr(parent.info.name), "a group that the caller is a member of")
-        check_ranks(parent, message.ranks, member.rank)
-        check_group_name(message.name)
         key = (Kind.SUB, message.parent, message.ranks, message.call, message.name)
-        forming = self.forming.get(key) or Forming(
-            key, Kind.SUB, session.job, message.name, len(message.ranks), parent, message.ranks, message.call
-        )
+        forming = self.forming.get(key)
+        if forming is None or member.rank not in message.ranks:
+            check_ranks(parent, message.ranks, member.rank)
+            check_group_name(message.name)
+            size = len(message.ranks)
+            forming = Forming(key, Kind.SUB, session.job, message.name, size, parent, message.ranks, message.call)
         seat = message.ranks.index(member.rank)
         check_seat(forming, forming.size, seat, "ranks", session)
         self._wait(forming, session, message.request, seat, message.timeout_s)
@@ -299,7 +300,7 @@ class Membership(Registry):
     def _withdraw(self, ask: Ask) -> None:
         self._settle(ask)
         ask.forming.remove(ask)
-        if not ask.forming.asks:
+        if not ask.forming.by_session:
             del self.forming[ask.forming.key]
 
     def _refuse(self, ask: Ask, error: Facts) -> None:

@@ -139,10 +139,10 @@ def test_an_unknown_group_is_an_error() -> None:
 
 def test_the_token_is_sent_where_one_is_set(tmp_path: Path) -> None:
     file = tmp_path / "token"
-    file.write_text("secret\n")
+    file.write_text("schlüssel\n")
 
     async def main() -> None:
-        async with cluster(replace(FREE_PORTS, http_host="0.0.0.0", token=b"secret")) as (ask, _):
+        async with cluster(replace(FREE_PORTS, http_host="0.0.0.0", token="schlüssel".encode())) as (ask, _):
             assert (await ask("status")).exit_code == 1
             assert "HOCKET_TOKEN_FILE" in (await ask("status")).stderr
             assert "2 workers" in words(await ask("status", HOCKET_TOKEN_FILE=str(file)))
