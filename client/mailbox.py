@@ -17,10 +17,10 @@ finish.
 
 **Errors.** Where dtype or size differ, the receive ends with `MismatchError`, its buffer untouched, the message
 consumed; the send ends with the same error, unless it was eager and is over. What is given up (cancelled, or late)
-before its message is under way leaves no trace: the offer is withdrawn, the receive forgotten, and an eager message that
-was just coming in is kept for the next receive. What is given up midway ends on both sides, on the other one with
-`AbortedError`, unless all bytes are out or in: then it completes. A receive whose buffer was written in part ends with
-an error that is not ``array_intact``.
+before its message is under way leaves no trace: the offer is withdrawn, the receive forgotten, and an eager message
+that was just coming in is kept for the next receive. What is given up midway ends on both sides, on the other one
+with `AbortedError`, unless all bytes are out or in: then it completes. A receive whose buffer was written in part
+ends with an error that is not ``array_intact``.
 
 **Oneself.** Messages to the own rank take the same way, except that they never leave.
 """

@@ -177,11 +177,20 @@ class Connection:
                 self._loop.add_writer(self._socket, self._writable)
             return
         except OSError as broken:
-            self.close(_translated(broken, self.peer))
-            return
+            self._cannot_send(_translated(broken, self.peer))
         if self._writing:
             self._writing = False
             self._loop.remove_writer(self._socket)
+
+    def _cannot_send(self, error: HocketError) -> None:
+        """The other side has closed: what it said before that, such as a goodbye, is still to be read."""
+        self._drop_outbox(error)
+        self._loop.call_soon(self._read_the_rest, error)
+
+    def _read_the_rest(self, error: HocketError) -> None:
+        if not self.closed:
+            self._readable()
+            self.close(error)
 
     def _send_some(self, first: _Outgoing) -> None:
         buffers = [first.buffers[i] for i in range(min(len(first.buffers), BUFFERS_AT_ONCE))]
@@ -217,16 +226,19 @@ class Connection:
         for _, _, fds in self._inbox.messages:
             _close_all(fds)
         _close_all(self._fds)
+        self._drop_outbox(error)
+        if self._inbox.waiter is not None and not self._inbox.waiter.done():
+            self._inbox.waiter.set_result(None)
+        if self._on_closed is not None:
+            self._loop.call_soon(self._on_closed, error)
+
+    def _drop_outbox(self, error: HocketError | None) -> None:
         for outgoing in self._outbox:
             _close_all(outgoing.fds)
             if outgoing.written is not None and not outgoing.written.done():
                 outgoing.written.set_exception(error or WireError("the connection is closed"))
                 outgoing.written.exception()
         self._outbox.clear()
-        if self._inbox.waiter is not None and not self._inbox.waiter.done():
-            self._inbox.waiter.set_result(None)
-        if self._on_closed is not None:
-            self._loop.call_soon(self._on_closed, error)
 
     @property
     def local_host(self) -> str:
