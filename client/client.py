@@ -30,7 +30,7 @@ def connect(
     allow_pickle: bool = False,
     shared: bool | None = None,
 ) -> "Connecting":
-    """Joins a job through a worker: ``async with connect() as client`` or ``client = await connect()``.
+    """Joins a job through a worker. Await it for a `Client`, or use it with ``async with``.
 
     Args:
         worker: the worker's socket (``unix:/path``) or TCP address; else ``HOCKET_WORKER``, else this host's default.
@@ -289,9 +289,7 @@ class Client(Collectives):
         if place >= members:
             raise ArgumentError("rank", str(place), f"0 to {members - 1} in a group of {members}")
         timeout_s = seconds(timeout, self.timeout)
-        ask = self._session.request(
-            lambda request: JoinNamed(request, wanted, members, place, timeout_s), timeout_s
-        )
+        ask = self._session.request(lambda request: JoinNamed(request, wanted, members, place, timeout_s), timeout_s)
         answer = await asyncio.wrap_future(self._engine.call(ask))
         assert isinstance(answer, GroupReady), f"JoinNamed was answered by {type(answer).__name__}"
         return self.adopt(answer.info.group, timeout_s)

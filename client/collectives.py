@@ -1,7 +1,7 @@
 """Every operation of the SDK, written once for `Client` (on its world, or on ``group=``) and `Group` (on itself).
 
-All take ``group`` (a `Group`), ``timeout`` (seconds; default: the group's), ``channel`` (operations of one channel match
-by order of calls, channels run side by side) and ``async_op`` (accepted for code written for torch.distributed: a call
+All take ``group`` (a `Group`), ``timeout`` (seconds; default: the group's), ``channel`` (operations of one channel
+match by order of calls, channels run side by side) and ``async_op`` (accepted for code written for torch.distributed: a call
 submits at once and returns a `Work` either way). ``src`` and ``dst`` are ranks in the world, ``group_src`` and
 ``group_dst`` ranks in the group. Outputs are filled in place and are also what the await gives.
 
@@ -13,27 +13,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from hocket.client import prepare, prepare_objects
-from hocket.client.membership import Membership
+from hocket.client.messaging import Messaging
 from hocket.client.places import Place, check_member, resolve
 from hocket.client.prepare import Prepared
 from hocket.client.work import Work
-from hocket.protocol.errors import ArgumentError
 from hocket.protocol.reduce_ops import ReduceOp
 
 
-class Collectives:
-    """See the module. Subclasses say which membership a call is about."""
-
-    def _membership(self, group: Any) -> Membership:
-        """The membership behind ``group``, or this one's own. Raises `ArgumentError` for a group of others."""
-        raise AssertionError("subclasses define it")
-
-    def _timeout_s(self, group: Any, timeout: float | None) -> float:
-        raise AssertionError("subclasses define it")
-
-    @property
-    def _pickle_allowed(self) -> bool:
-        raise AssertionError("subclasses define it")
+class Collectives(Messaging):
+    """See the module. `Messaging` adds what goes from one member to another."""
 
     def _start(
         self, kind: str, make: Callable[[Place], Prepared], group: Any, timeout: float | None, channel: str
@@ -397,111 +385,3 @@ class Collectives:
             )
 
         return self._start("scatter_object_list", make, group, timeout, channel)
-
-    # --- point to point ----------------------------------------------------------------------------------------------
-
-    def isend(
-        self,
-        tensor: Any,
-        dst: int | None = None,
-        group: Any = None,
-        tag: int = 0,
-        *,
-        group_dst: int | None = None,
-        timeout: float | None = None,
-        channel: str = "",
-    ) -> Work:
-        """Sends ``tensor`` to one member. Up to 64 KiB it is done when handed over, beyond when the receiver takes it."""
-        membership = self._membership(group)
-        check_member(membership.place)
-        peer = resolve(membership.place, "dst", dst, group_dst, None)
-        return membership.p2p.send(tensor, peer, tag, channel, self._timeout_s(group, timeout))
-
-    def irecv(
-        self,
-        tensor: Any,
-        src: int | None = None,
-        group: Any = None,
-        tag: int = 0,
-        *,
-        group_src: int | None = None,
-        timeout: float | None = None,
-        channel: str = "",
-    ) -> Work:
-        """Receives into ``tensor`` from one member, or from any (no ``src``). `Work.source` tells the sender's rank."""
-        membership = self._membership(group)
-        check_member(membership.place)
-        anybody = src is None and group_src is None
-        peer = None if anybody else resolve(membership.place, "src", src, group_src, None)
-        return membership.p2p.recv(tensor, peer, tag, channel, self._timeout_s(group, timeout))
-
-    send = isend
-    recv = irecv
-
-    def send_object_list(
-        self,
-        object_list: Sequence[Any],
-        dst: int | None = None,
-        group: Any = None,
-        *,
-        group_dst: int | None = None,
-        tag: int = 0,
-        timeout: float | None = None,
-        channel: str = "",
-    ) -> Work:
-        """Sends a list of objects to one member, which calls `recv_object_list`."""
-        membership = self._membership(group)
-        check_member(membership.place)
-        peer = resolve(membership.place, "dst", dst, group_dst, None)
-        timeout_s = self._timeout_s(group, timeout)
-        return membership.p2p.send_objects(list(object_list), peer, tag, channel, timeout_s, self._pickle_allowed)
-
-    def recv_object_list(
-        self,
-        object_list: list[Any],
-        src: int | None = None,
-        group: Any = None,
-        *,
-        group_src: int | None = None,
-        tag: int = 0,
-        timeout: float | None = None,
-        channel: str = "",
-    ) -> Work:
-        """Fills ``object_list`` with the objects that one member (or any) sends; its length must be theirs."""
-        membership = self._membership(group)
-        check_member(membership.place)
-        anybody = src is None and group_src is None
-        peer = None if anybody else resolve(membership.place, "src", src, group_src, None)
-        timeout_s = self._timeout_s(group, timeout)
-        return membership.p2p.recv_objects(object_list, peer, tag, channel, timeout_s, self._pickle_allowed)
-
-    def batch_isend_irecv(self, p2p_op_list: Sequence[Any]) -> list[Work]:
-        """Starts several sends and receives, in order. Returns their works."""
-        wrong = [op for op in p2p_op_list if not isinstance(op, P2POp)]
-        if wrong or not p2p_op_list:
-            raise ArgumentError("p2p_op_list", f"{list(p2p_op_list)!r:.80}", "a list of P2POp, at least one")
-        return [op.start(self) for op in p2p_op_list]
-
-
-class P2POp:
-    """One of `Collectives.batch_isend_irecv`: ``op`` is ``"isend"`` or ``"irecv"``, or a function of that name."""
-
-    def __init__(
-        self,
-        op: Any,
-        tensor: Any,
-        peer: int | None = None,
-        group: Any = None,
-        tag: int = 0,
-        group_peer: int | None = None,
-    ) -> None:
-        name = op if isinstance(op, str) else getattr(op, "__name__", "")
-        if name not in ("isend", "irecv"):
-            raise ArgumentError("op", repr(op), "isend or irecv")
-        self.op, self.tensor, self.peer, self.group, self.tag, self.group_peer = name, tensor, peer, group, tag, group_peer
-
-    def start(self, on: Collectives) -> Work:
-        """Starts it."""
-        if self.op == "isend":
-            return on.isend(self.tensor, self.peer, self.group, self.tag, group_dst=self.group_peer)
-        return on.irecv(self.tensor, self.peer, self.group, self.tag, group_src=self.group_peer)

@@ -101,7 +101,7 @@ class Engine:
             if self._retired:
                 self._close_retired()
             busy = [lane for lane in self._lanes if not lane.idle]
-            if any([lane.poll() for lane in busy]):
+            if _poll(busy):
                 spin_until = 0.0
                 continue
             if busy and self._may_spin(busy):
@@ -129,7 +129,7 @@ class Engine:
             sleepers = list(self._sleepers.values())
         for bells, place in sleepers:
             bells.lie_down(place)
-        if not any([lane.poll() for lane in busy]):
+        if not _poll(busy):
             deadline_s = min((lane.deadline_s for lane in busy), default=float("inf"))
             wait_s = min(RECHECK_S if busy else 60.0, max(0.0, deadline_s - time.monotonic()))
             self._poller.poll(wait_s * 1e3)
@@ -160,6 +160,14 @@ class Engine:
         self._data.join(1.0)
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._io.join(1.0)
+
+
+def _poll(lanes: list[Lane]) -> bool:
+    """Gives every lane its turn. Returns whether anything moved."""
+    moved = False
+    for lane in lanes:
+        moved = lane.poll() or moved
+    return moved
 
 
 _engine: Engine | None = None

@@ -113,7 +113,9 @@ class Group(Collectives):
         timeout_s = seconds(timeout, self._timeout)
         if membership.rank not in chosen:
             world = tuple(self._place.world_ranks[rank] for rank in chosen)
-            place = Place(name or f"{self.name}[{len(chosen)}]", NOWHERE, len(chosen), world, self._place.shown(self.rank))
+            place = Place(
+                name or f"{self.name}[{len(chosen)}]", NOWHERE, len(chosen), world, self._place.shown(self.rank)
+            )
             return Group(self._client, None, place, timeout_s)
         return await self._form(tuple(chosen), name, timeout_s)
 
@@ -153,7 +155,7 @@ class Group(Collectives):
         """
         timeout_s = seconds(timeout, self._timeout)
         for argument, value in (("color", color), ("key", key)):
-            if isinstance(value, bool) or not (value is None and argument == "color" or hasattr(value, "__index__")):
+            if isinstance(value, bool) or not ((value is None and argument == "color") or hasattr(value, "__index__")):
                 raise ArgumentTypeError(argument, f"{value!r} ({type(value).__name__})", "a whole number")
         mine = (None if color is None else int(color), int(key))
         everybody = await self.all_gather_object(None, mine, timeout=timeout_s, channel="hocket.split")

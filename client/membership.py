@@ -67,7 +67,7 @@ class Membership:
         return in_world_ranks(error, self.place)
 
     def post(self, message: Message, payload: tuple[memoryview, ...] = ()) -> None:
-        """Sends to the worker from whatever thread this is. Where the connection has ended, everything has been told."""
+        """Sends to the worker, from any thread. Where the connection has ended, everybody has been told."""
         self.session.engine.soon(self._post, message, payload)
 
     def _post(self, message: Message, payload: tuple[memoryview, ...]) -> None:
@@ -165,7 +165,9 @@ class Membership:
             work = self._monitored.pop((channel, number), None)
         if work is not None:
             where = self.where("monitored_barrier", number, channel)
-            work.complete(None, None if error is None else self.shown(error_from_facts(error_to_facts(error)).at(where)))
+            work.complete(
+                None, None if error is None else self.shown(error_from_facts(error_to_facts(error)).at(where))
+            )
 
     # --- what the worker says (socket thread) ------------------------------------------------------------------------
 

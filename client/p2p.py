@@ -30,7 +30,7 @@ from hocket.protocol.errors import (
 )
 from hocket.protocol.frames import Buffers
 from hocket.protocol.limits import EAGER_NBYTES
-from hocket.protocol.messages import Message, P2PData, P2POffer
+from hocket.protocol.messages import Message
 
 if TYPE_CHECKING:
     from hocket.client.membership import Membership
@@ -165,9 +165,7 @@ class PointToPoint:
         head.add_done_callback(got_head)
         return whole
 
-    def _fill(
-        self, whole: Work, done: Work, objects: list[Any], sizes: Any, body: Any, allow_pickle: bool
-    ) -> None:
+    def _fill(self, whole: Work, done: Work, objects: list[Any], sizes: Any, body: Any, allow_pickle: bool) -> None:
         error = done.exception()
         whole.source = done.source
         if error is None and int(sizes[0]) != len(objects):

@@ -35,7 +35,6 @@ from hocket.protocol.messages import (
     Joined,
     Message,
     MonitoredEnds,
-    OpenChannel,
     P2PData,
     P2POffer,
     P2PRefuse,

@@ -22,7 +22,18 @@ class Work:
     returns only when the caller's arrays will not be written any more.
     """
 
-    __slots__ = ("__weakref__", "_callbacks", "_cancel", "_done", "_error", "_lock", "_seen", "_value", "source", "what")
+    __slots__ = (
+        "__weakref__",
+        "_callbacks",
+        "_cancel",
+        "_done",
+        "_error",
+        "_lock",
+        "_seen",
+        "_value",
+        "source",
+        "what",
+    )
 
     def __init__(self, what: str, cancel: Callable[[str], None]) -> None:
         self.what = what

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from hocket.coordinator.config import VARIABLES, CoordinatorConfig, read_config
-from hocket.coordinator.notify import feed_watchdog, notify
 from hocket.coordinator.server import Coordinator
 from hocket.protocol.addresses import Address
 from hocket.protocol.errors import HocketError
+from hocket.protocol.notify import feed_watchdog, notify
 
 logger = logging.getLogger("hocket.coordinator")
 HELP = {

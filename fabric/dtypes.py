@@ -32,7 +32,7 @@ _NAMED: Final[dict[str, AnyDtype]] = {
     **{name: np.dtype(name) for name in DTYPES if name not in _EXTENSIONS},
     **_EXTENSIONS,
 }
-_PLAIN = re.compile(r"[USV]\d{1,10}|[Mm]8(\[\d{0,10}(Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\])?", re.ASCII)
+_PLAIN = re.compile(r"[USV]\d{1,10}|[Mm]8(\[([1-9]\d{0,9})?(Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\])?", re.ASCII)
 _RECORD_KEYS = frozenset({"names", "formats", "offsets", "titles", "itemsize"})
 
 

@@ -140,7 +140,12 @@ class Plan:
 
     def reads(self, member: int) -> bool:
         """Whether the member receives anything of the moved pieces or the result."""
-        if self.root == NO_ROOT or self.kind in ("broadcast", "broadcast_object_list", "scatter", "scatter_object_list"):
+        if self.root == NO_ROOT or self.kind in (
+            "broadcast",
+            "broadcast_object_list",
+            "scatter",
+            "scatter_object_list",
+        ):
             return True
         return member == self.root
 

@@ -153,9 +153,9 @@ class _Program:
                 np.copyto(slot[place : place + nbytes], source[start : start + nbytes])
         self.posted += 1
         self.board.set_posted(self.seat.member, stage(self.number, self.posted))
-        if self.posted > 1:  # the first is announced together with the signature, or wakes whoever waits for it
-            self.seat.ring()
-        elif self.board.signed(self.seat.member) == self.number:
+        if (
+            self.posted > 1 or self.board.signed(self.seat.member) == self.number
+        ):  # the first is announced together with the signature, or wakes whoever waits for it
             self.seat.ring()
         return True
 

@@ -40,7 +40,7 @@ def parse_address(text: str, argument: str, default_port: int | None = None) -> 
     Raises:
         ArgumentError: the text is none of these; a bare IPv6 number with a port is ambiguous and needs brackets.
     """
-    if text.startswith("unix:") or text.startswith("/"):
+    if text.startswith(("unix:", "/")):
         path = text.removeprefix("unix:").removeprefix("//")
         if not path:
             raise ArgumentError(argument, repr(text), "unix:/path/of/the/socket")

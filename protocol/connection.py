@@ -153,7 +153,9 @@ class Connection:
         views = [view if view.format == "B" and view.ndim == 1 else view.cast("B") for view in payload]
         nbytes = sum(map(len, views))
         head = memoryview(encode_frame(message, nbytes))
-        self._outbox.append(_Outgoing(deque([head, *(view for view in views if len(view))]), [os.dup(fd) for fd in fds]))
+        self._outbox.append(
+            _Outgoing(deque([head, *(view for view in views if len(view))]), [os.dup(fd) for fd in fds])
+        )
         if len(self._outbox) == 1:
             self._writable()
 
@@ -269,7 +271,9 @@ def peer_name(sock: socket.socket) -> str:
         name = sock.getpeername()
     except OSError:
         return "a connection that is gone"
-    return str(Address(name[0], name[1])) if isinstance(name, tuple) else f"unix socket {sock.getsockname() or ''}".strip()
+    return (
+        str(Address(name[0], name[1])) if isinstance(name, tuple) else f"unix socket {sock.getsockname() or ''}".strip()
+    )
 
 
 def _tune(sock: socket.socket) -> None:

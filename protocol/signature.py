@@ -107,7 +107,7 @@ def encode_signature(signature: Signature) -> bytes:
     data: bytes = msgpack.packb([getattr(signature, name) for name in Signature.__slots__])
     if len(data) > SIGNATURE_NBYTES - 8:
         raise WireError(
-            f"{signature.kind}: the list of sizes needs {len(data)} bytes, the board has room for {SIGNATURE_NBYTES - 8}"
+            f"{signature.kind}: its sizes need {len(data)} bytes, the board has room for {SIGNATURE_NBYTES - 8}"
         )
     return data
 
@@ -161,7 +161,7 @@ def agree(encoded: tuple[bytes, ...]) -> Agreement | HocketError:
 
 
 def withdrawn_error(rank: int, signature: Signature) -> HocketError:
-    """What the others raise for a member whose call was wrong: its own error where that names the rank, else aborted."""
+    """What the others raise for a member whose call was wrong: its error where that names the rank, else aborted."""
     assert signature.error is not None
     cause = error_from_facts(signature.error)
     if isinstance(cause, SerialiseError):

@@ -26,7 +26,14 @@ PURE = (
     "coordinator/barrier.py",
     "worker/schedules/*.py",
 )
-SHELLS_AMONG_THEM = {"protocol/connection.py", "protocol/handshake.py"}
+SHELLS_AMONG_THEM = {
+    "protocol/connection.py",
+    "protocol/environment.py",
+    "protocol/handshake.py",
+    "protocol/notify.py",
+}
+TABLES = {"protocol/messages.py"}
+"""Long by design: every message stands in one file."""
 IMPURE_MODULES = {"asyncio", "socket", "time", "random", "os"}
 
 FILE_LINES = 450
@@ -149,7 +156,7 @@ def test_tests_are_no_package_and_no_file_is_called_utils() -> None:
 
 def test_no_product_file_is_too_long() -> None:
     lengths = {name(path): len(path.read_text(encoding="utf-8").splitlines()) for path in product_files()}
-    assert {path: lines for path, lines in lengths.items() if lines > FILE_LINES} == {}
+    assert {path: lines for path, lines in lengths.items() if lines > FILE_LINES and path not in TABLES} == {}
 
 
 def test_no_product_function_is_too_long() -> None:

@@ -20,7 +20,11 @@ OPTIONS = {
     "coordinator": ("HOCKET_COORDINATOR", "ADDRESS", "where the coordinator listens (127.0.0.1:7420)"),
     "socket": ("HOCKET_SOCKET", "PATH", "Unix socket for the ranks of this host"),
     "listen": ("HOCKET_LISTEN", "ADDRESS", "TCP address for ranks without this host's memory (none)"),
-    "data-address": ("HOCKET_DATA_ADDRESS", "ADDRESS", "address for other workers (ours on the route to the coordinator)"),
+    "data-address": (
+        "HOCKET_DATA_ADDRESS",
+        "ADDRESS",
+        "address for other workers (ours on the route to the coordinator)",
+    ),
     "name": ("HOCKET_HOST_NAME", "NAME", "name of this host (its host name)"),
     "token-file": ("HOCKET_TOKEN_FILE", "PATH", "file with the service's token"),
 }

@@ -1,6 +1,7 @@
 """The worker: it joins the coordinator, serves its host's ranks, and keeps groups, boards and links together."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import secrets
@@ -119,7 +120,7 @@ class Worker:
         for listener in self._listeners:
             self._loop.remove_reader(listener)
             listener.close()
-        if os.path.exists(self.config.socket):
+        with contextlib.suppress(FileNotFoundError):
             os.unlink(self.config.socket)
         self.bells.close()
 
@@ -211,7 +212,7 @@ class Worker:
             if host.host != self.number:
                 self._links.ensure(host)
         group.wake = {self._sessions[s].place for s in group.sessions if s in self._sessions} - {WORKER_BELL}
-        requests = {session: request for session, request in message.requests}
+        requests = dict(message.requests)
         for number in group.sessions:
             session = self._sessions.get(number)
             if session is not None and number in requests:

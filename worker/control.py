@@ -17,7 +17,8 @@ log = logging.getLogger("hocket.worker")
 
 class Control:
     """See the module. ``prepare`` opens the data port once our address on the route to the coordinator is known, and
-    returns what to register; ``on_message`` gets everything but heartbeats."""
+    returns what to register; ``on_message`` gets everything but heartbeats.
+    """
 
     def __init__(
         self,

@@ -124,7 +124,7 @@ class HostGroup:
     def sink(self, host: int, chunk: Chunk, nbytes: int) -> Iterable[memoryview] | None:
         """Where a chunk goes."""
         found = self.channels.get(chunk.channel)
-        if found is None or found.bridge is None or self.ended is not None and self._is_over(chunk):
+        if found is None or found.bridge is None or (self.ended is not None and self._is_over(chunk)):
             return None
         return found.bridge.inbox.sink(host, chunk, nbytes)
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hocket.client.client import Client as Client
     from hocket.client.client import connect as connect
-    from hocket.client.collectives import P2POp as P2POp
     from hocket.client.group import Group as Group
+    from hocket.client.messaging import P2POp as P2POp
     from hocket.client.work import Work as Work
     from hocket.protocol.errors import AbortedError as AbortedError
     from hocket.protocol.errors import ArgumentError as ArgumentError
@@ -37,13 +37,12 @@ if TYPE_CHECKING:
 _HOMES = {
     "Client": "client.client",
     "connect": "client.client",
-    "P2POp": "client.collectives",
+    "P2POp": "client.messaging",
     "Group": "client.group",
     "Work": "client.work",
     "ReduceOp": "protocol.reduce_ops",
-} | {
-    name: "protocol.errors"
-    for name in (
+} | dict.fromkeys(
+    (
         "AbortedError",
         "ArgumentError",
         "ArgumentTypeError",
@@ -61,8 +60,9 @@ _HOMES = {
         "UnsupportedError",
         "UsageError",
         "WireError",
-    )
-}
+    ),
+    "protocol.errors",
+)
 
 __all__ = sorted(_HOMES)  # noqa: PLE0605 - spelt out above for the tools
 

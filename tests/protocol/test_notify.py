@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hocket.coordinator.notify import feed_watchdog, notify, watchdog_interval_s
+from hocket.protocol.notify import feed_watchdog, notify, watchdog_interval_s
 
 
 @pytest.fixture
