@@ -1,8 +1,8 @@
 """Every operation of the SDK, written once for `Client` (on its world, or on ``group=``) and `Group` (on itself).
 
 All take ``group`` (a `Group`), ``timeout`` (seconds; default: the group's), ``channel`` (operations of one channel
-match by order of calls, channels run side by side) and ``async_op`` (accepted for code written for torch.distributed: a call
-submits at once and returns a `Work` either way). ``src`` and ``dst`` are ranks in the world, ``group_src`` and
+match by order of calls, channels run side by side) and ``async_op`` (accepted for code written for torch.distributed: a
+call submits at once and returns a `Work` either way). ``src`` and ``dst`` are ranks in the world, ``group_src`` and
 ``group_dst`` ranks in the group. Outputs are filled in place and are also what the await gives.
 
 Common errors: `UsageError`'s kinds (change the call), `DeadlineError` (who is missing), `AbortedError` (another member

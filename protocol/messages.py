@@ -633,7 +633,7 @@ class AskVerdict(Message):
 
 @message(115)
 class Freeze(Message):
-    """The deciding host asks whether operation ``number`` is complete on yours. From here on nobody completes it alone."""
+    """The deciding host asks whether operation ``number`` is complete on yours; from here on, nobody completes it."""
 
     group: int
     channel: str

@@ -212,7 +212,7 @@ class Worker:
             if host.host != self.number:
                 self._links.ensure(host)
         group.wake = {self._sessions[s].place for s in group.sessions if s in self._sessions} - {WORKER_BELL}
-        requests = dict(message.requests)
+        requests = {pair[0]: pair[1] for pair in message.requests}
         for number in group.sessions:
             session = self._sessions.get(number)
             if session is not None and number in requests:
