@@ -211,7 +211,8 @@ class Worker:
         for host in message.info.hosts:
             if host.host != self.number:
                 self._links.ensure(host)
-        group.wake = {self._sessions[s].place for s in group.sessions if s in self._sessions} - {WORKER_BELL}
+        places = {self._sessions[s].place for s in group.sessions if s in self._sessions}
+        group.wake, group.stands_in = places - {WORKER_BELL}, WORKER_BELL in places
         requests = {pair[0]: pair[1] for pair in message.requests}
         for number in group.sessions:
             session = self._sessions.get(number)

@@ -52,6 +52,9 @@ class Host(Protocol):
     def deliver_verdict(self, group: int, channel: str, number: int, rank: int, error: HocketError | None) -> None:
         """Tells a local member how a contested operation ended."""
 
+    def pulse_soon(self) -> None:
+        """Has the stand-ins look at their boards."""
+
 
 @dataclass(slots=True)
 class HostChannel:
@@ -84,6 +87,8 @@ class HostGroup:
         self.channels: dict[str, HostChannel] = {}
         self.sessions: dict[int, int] = {m.session: m.rank for m in info.members if m.host == host.number}
         self.wake: set[int] = set()
+        self.stands_in = False
+        """whether members here have no shared memory, so that the worker itself is to be woken for them"""
         self.ended: HocketError | None = None
         self._verdicts: dict[str, Verdicts] = {}
         self._asking: dict[tuple[str, int], _Asking] = {}
@@ -118,6 +123,8 @@ class HostGroup:
     def ring(self) -> None:
         """Wakes the local members."""
         self._host.bells.ring(self.wake)
+        if self.stands_in:
+            self._host.pulse_soon()
 
     # --- messages of other hosts -------------------------------------------------------------------------------------
 
