@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from hocket.protocol.addresses import Address
 from hocket.protocol.errors import ConnectError, HocketError, WireError
 from hocket.protocol.frames import Buffers, FrameReader, encode_frame
-from hocket.protocol.limits import CONNECT_TIMEOUT_S, FRAME_FDS, LIVENESS_S
+from hocket.protocol.limits import CONNECT_TIMEOUT_S, FRAME_FDS, LIVENESS_S, SOCKET_MODE
 from hocket.protocol.messages import Message
 
 OnMessage = Callable[[Message, int, list[int]], None]
@@ -327,11 +327,17 @@ async def _targets(address: Address) -> list[tuple[socket.AddressFamily, str | t
     return [(info[0], info[4]) for info in infos]  # type: ignore[misc]
 
 
-def listen(address: Address, setting: str) -> socket.socket:
-    """A listening socket, non-blocking. Raises `ConnectError` naming the address and the setting that changes it."""
+def listen(address: Address, setting: str, socket_mode: int = SOCKET_MODE) -> socket.socket:
+    """A listening socket, non-blocking.
+
+    ``socket_mode`` is for a Unix socket; its folder, where that is missing, lets the same users pass.
+
+    Raises:
+        ConnectError: the address cannot be had; it names the address and the setting that changes it.
+    """
     try:
         if address.path:
-            return _listen_unix(address.path)
+            return _listen_unix(address.path, socket_mode)
         infos = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, _, _, _, target = infos[0]
         sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
@@ -351,15 +357,16 @@ def listen(address: Address, setting: str) -> socket.socket:
         raise ConnectError(str(address), setting, detail) from broken
 
 
-def _listen_unix(path: str) -> socket.socket:
-    os.makedirs(os.path.dirname(path) or ".", mode=0o700, exist_ok=True)
+def _listen_unix(path: str, mode: int) -> socket.socket:
+    passing = (0o010 if mode & 0o070 else 0) | (0o001 if mode & 0o007 else 0)  # whoever may connect must get there
+    os.makedirs(os.path.dirname(path) or ".", mode=0o700 | passing, exist_ok=True)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             if os.path.exists(path) and probe.connect_ex(path) != 0:
                 os.unlink(path)  # left by a worker that was killed: nobody listens there
         sock.bind(path)
-        os.chmod(path, 0o600)
+        os.chmod(path, mode)
         sock.listen(1024)
         sock.setblocking(False)
     except OSError:

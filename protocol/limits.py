@@ -14,6 +14,8 @@ COORDINATOR_PORT: Final = 7420
 HTTP_PORT: Final = 7421
 DATA_PORT: Final = 7422
 SOCKET_NAME: Final = "worker.sock"
+SOCKET_MODE: Final = 0o600
+"""Who may connect to a worker's Unix socket: its own user, unless a service serves others (``--socket-mode``)."""
 
 # --- time ------------------------------------------------------------------------------------------------------------
 OPERATION_TIMEOUT_S: Final = 300.0

@@ -19,6 +19,7 @@ log = logging.getLogger("hocket.worker")
 OPTIONS = {
     "coordinator": ("HOCKET_COORDINATOR", "ADDRESS", "where the coordinator listens (127.0.0.1:7420)"),
     "socket": ("HOCKET_SOCKET", "PATH", "Unix socket for the ranks of this host"),
+    "socket-mode": ("HOCKET_SOCKET_MODE", "OCTAL", "its permissions, such as 0660 for a group (0600)"),
     "listen": ("HOCKET_LISTEN", "ADDRESS", "TCP address for ranks without this host's memory (none)"),
     "data-address": (
         "HOCKET_DATA_ADDRESS",

@@ -125,7 +125,7 @@ class Worker:
         self.bells.close()
 
     def _serve(self, address: Address, setting: str, roles: tuple[str, ...]) -> socket.socket:
-        sock = listen(address, setting)
+        sock = listen(address, setting, self.config.socket_mode)
         self._listeners.append(sock)
 
         def accept() -> None:

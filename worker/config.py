@@ -1,13 +1,14 @@
 """Settings of a worker, from the command line or the environment."""
 
 import os
+import re
 from dataclasses import dataclass, field
 from socket import gethostname
 
 from hocket.protocol.addresses import Address, parse_address
 from hocket.protocol.environment import default_socket, read_token
 from hocket.protocol.errors import ArgumentError
-from hocket.protocol.limits import COORDINATOR_HOST, COORDINATOR_PORT, DATA_PORT
+from hocket.protocol.limits import COORDINATOR_HOST, COORDINATOR_PORT, DATA_PORT, SOCKET_MODE
 
 
 @dataclass(slots=True)
@@ -17,6 +18,7 @@ class WorkerConfig:
     Args:
         coordinator: where the coordinator listens.
         socket: Unix socket for the ranks of this host.
+        socket_mode: its permissions; the default lets only the worker's own user connect.
         listen: TCP address for ranks without this host's memory; None: nobody may come that way.
         data_address: address (and port) for other workers; None: our own address on the route to the coordinator.
         data_port: port for other workers where ``data_address`` names none.
@@ -26,6 +28,7 @@ class WorkerConfig:
 
     coordinator: Address = field(default_factory=lambda: Address(COORDINATOR_HOST, COORDINATOR_PORT))
     socket: str = field(default_factory=default_socket)
+    socket_mode: int = SOCKET_MODE
     listen: Address | None = None
     data_address: Address | None = None
     data_port: int = DATA_PORT
@@ -47,6 +50,8 @@ class WorkerConfig:
             config.coordinator = parse_address(env["HOCKET_COORDINATOR"], "HOCKET_COORDINATOR", COORDINATOR_PORT)
         if "HOCKET_SOCKET" in env:
             config.socket = env["HOCKET_SOCKET"]
+        if "HOCKET_SOCKET_MODE" in env:
+            config.socket_mode = read_socket_mode(env["HOCKET_SOCKET_MODE"])
         if "HOCKET_LISTEN" in env:
             config.listen = parse_address(env["HOCKET_LISTEN"], "HOCKET_LISTEN")
         if "HOCKET_DATA_ADDRESS" in env:
@@ -56,3 +61,16 @@ class WorkerConfig:
         if "HOCKET_TOKEN_FILE" in env:
             config.token = read_token(env["HOCKET_TOKEN_FILE"])
         return config
+
+
+def read_socket_mode(text: str) -> int:
+    """Permissions in octal, as chmod takes them: ``0660`` lets the group of the socket connect.
+
+    Raises:
+        ArgumentError: the text is no such number, or would shut out the worker's own user.
+    """
+    digits = text.removeprefix("0o")
+    mode = int(digits, 8) if re.fullmatch("[0-7]{3,4}", digits) else -1
+    if mode & ~0o066 != 0o600:
+        raise ArgumentError("HOCKET_SOCKET_MODE", repr(text), "0600, or 0660 for a group, or 0666 for everybody")
+    return mode
