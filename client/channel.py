@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hocket.client.engine import CORES
 from hocket.fabric.bells import WORKER_BELL
 from hocket.fabric.lane import Lane
 from hocket.fabric.operation import Operation
@@ -28,6 +29,11 @@ INLINE_NBYTES = 64 << 10
 """Operations up to this size are begun, and often ended, inside the call; larger ones are left to the data thread."""
 
 
+SPIN_S = 100e-6
+SPIN_MISSES = 8
+SPIN_AGAIN = 16
+
+
 class BoardChannel:
     """A channel on the host's shared memory. Operations called before the board is there wait for it."""
 
@@ -38,6 +44,8 @@ class BoardChannel:
         self._early: deque[Operation] = deque()
         self._ended: HocketError | None = None
         self._lock = threading.RLock()
+        self._may_spin = False
+        self._missed = 0
 
     def submit(self, op: Operation) -> None:
         """Takes an operation. It may end inside the call."""
@@ -53,8 +61,26 @@ class BoardChannel:
             lane.submit(op)
         if sum(map(len, op.sends)) <= INLINE_NBYTES and op.recvs is not None:
             lane.poll()
+            if self._may_spin and not lane.idle:
+                self._spin(lane)
         if not lane.idle:
             self._engine.wake()
+
+    def _spin(self, lane: Lane) -> None:
+        """Looks again for a moment: where the others come at the same time, that saves two thread switches.
+
+        A rank that has been early `SPIN_MISSES` times in a row tries only now and then.
+        """
+        if self._missed >= SPIN_MISSES and self._missed % SPIN_AGAIN:
+            self._missed += 1
+            return
+        until_s = time.perf_counter() + SPIN_S
+        while time.perf_counter() < until_s:
+            lane.poll()
+            if lane.idle:
+                self._missed = 0
+                return
+        self._missed += 1
 
     def cancel(self, op: Operation, cause: str) -> None:
         """Ends an operation for the group unless it completes all the same."""
@@ -78,6 +104,8 @@ class BoardChannel:
             wake.discard(WORKER_BELL)
         seat = Seat(opened.board, membership.rank, locals_, opened.bridged, bells, tuple(sorted(wake)))
         info = membership.info
+        pids = [member.pid for member in info.members]
+        self._may_spin = not opened.bridged and len(set(pids)) == len(pids) <= CORES
         lane = Lane(seat, info.name, info.epoch, self.name, self._ask, membership.late)
         with self._lock:
             self._lane = lane

@@ -108,7 +108,6 @@ class Engine:
                 now_s = time.perf_counter()
                 spin_until = spin_until or now_s + SPIN_S
                 if now_s < spin_until:
-                    os.sched_yield()
                     continue
             self._sleep(busy)
             spin_until = 0.0
@@ -126,8 +125,9 @@ class Engine:
     def _sleep(self, busy: list[Lane]) -> None:
         """Sleeps until a bell rings, the earliest deadline passes, or for `RECHECK_S` while anything is under way."""
         with self._lock:
+            # with nothing under way nobody needs to ring: whoever begins something wakes us by our own descriptor
             sleepers = list(self._sleepers.values())
-        for bells, place in sleepers:
+        for bells, place in sleepers if busy else ():
             bells.lie_down(place)
         if not _poll(busy):
             deadline_s = min((lane.deadline_s for lane in busy), default=float("inf"))
