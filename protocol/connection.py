@@ -101,14 +101,12 @@ class Connection:
     def _readable(self) -> None:
         try:
             for _ in range(READS_AT_ONCE):
-                nbytes = self._receive_some(self._reader.buffer())
+                nbytes, fds = self._receive_some(self._reader.buffer())
                 if nbytes == 0:
                     self.close(None if self._reader.idle else WireError("the connection ended inside a frame"))
                     return
-                for message, payload_nbytes in self._reader.received(nbytes):
-                    self._deliver(message, payload_nbytes)
-                    if self.closed:
-                        return
+                if not self._take(self._reader.received(nbytes), fds):
+                    return
         except (BlockingIOError, InterruptedError):
             return
         except OSError as broken:
@@ -116,15 +114,34 @@ class Connection:
         except HocketError as broken:
             self.close(broken)
 
-    def _receive_some(self, buffer: memoryview) -> int:
+    def _receive_some(self, buffer: memoryview) -> tuple[int, list[int]]:
         if not self._is_unix:
-            return self._socket.recv_into(buffer)
+            return self._socket.recv_into(buffer), []
         nbytes, ancillary, _, _ = self._socket.recvmsg_into([buffer], socket.CMSG_SPACE(FRAME_FDS * 4))
+        fds: list[int] = []
         for level, kind, data in ancillary:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 whole = len(data) - len(data) % 4
-                self._fds += [int.from_bytes(data[i : i + 4], "little") for i in range(0, whole, 4)]
-        return nbytes
+                fds += [int.from_bytes(data[i : i + 4], "little") for i in range(0, whole, 4)]
+        return nbytes, fds
+
+    def _take(self, messages: Sequence[tuple[Message, int]], fds: list[int]) -> bool:
+        """Delivers what one read has completed, and says whether to go on.
+
+        A read ends behind the bytes that descriptors were sent with, and may begin with earlier frames: those of this
+        read belong to the last frame that it has bytes of, complete or not.
+        """
+        last = len(messages) - 1 if self._reader.idle else len(messages)
+        for index, (message, payload_nbytes) in enumerate(messages):
+            if index == last:
+                self._fds += fds
+                fds = []
+            self._deliver(message, payload_nbytes)
+            if self.closed:
+                _close_all(fds)
+                return False
+        self._fds += fds
+        return True
 
     def _deliver(self, message: Message, payload_nbytes: int) -> None:
         fds, self._fds = self._fds, []
