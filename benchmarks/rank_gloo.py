@@ -1,0 +1,88 @@
+"""One rank of torch.distributed with the gloo backend. Run by `run.py` in gloo's environment, with RANK set."""
+
+import asyncio
+import contextlib
+import os
+import socket
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from cases import ROOT, Case, Floats
+from sampling import Blocking, Settings, measure_all
+
+
+class GlooRank(Blocking):
+    """See `sampling.Rank`."""
+
+    def __init__(self) -> None:
+        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+
+    def empty(self, length: int) -> Floats:
+        """Torch's own memory, seen through numpy."""
+        array: Floats = torch.empty(length, dtype=torch.float32).numpy()
+        return array
+
+    def bind(self, case: Case) -> Callable[[], Any]:
+        """See `sampling.Rank`."""
+        source, target = torch.from_numpy(case.source), torch.from_numpy(case.target)
+        gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
+        scatter = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
+        calls: dict[str, Callable[[], Any]] = {
+            "all_reduce": lambda: dist.all_reduce(source),
+            "broadcast": lambda: dist.broadcast(source, ROOT),
+            "all_gather": lambda: gather(target, source),
+            "reduce_scatter": lambda: scatter(target, source),
+            "all_to_all": lambda: dist.all_to_all_single(target, source),
+            "barrier": dist.barrier,
+        }
+        return calls[case.op]
+
+    def block(self) -> None:
+        """See `sampling.Blocking`."""
+        dist.barrier()
+
+    async def agree(self, value: float) -> float:
+        """See `sampling.Rank`."""
+        word = torch.tensor([value], dtype=torch.float64)
+        dist.broadcast(word, ROOT)
+        return float(word[0])
+
+
+def use_cubic() -> str:
+    """Sets cubic on gloo's connections, as is the default of most machines. Returns what they use afterwards.
+
+    Where the default is bbr, gloo is faster with cubic at large sizes; it is measured at its best.
+    """
+    used = set()
+    for entry in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            if not os.readlink(entry).startswith("socket:"):
+                continue
+            with socket.socket(fileno=os.dup(int(entry.name))) as link:
+                if link.type == socket.SOCK_STREAM and link.family in (socket.AF_INET, socket.AF_INET6):
+                    with contextlib.suppress(OSError):
+                        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
+                    used.add(link.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0").decode())
+    return ", ".join(sorted(used)) or "no TCP"
+
+
+def main() -> None:
+    """Joins the world and measures."""
+    settings = Settings.read()
+    warnings.filterwarnings("ignore")
+    torch.set_num_threads(1)  # as torchrun has it
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    dist.init_process_group("gloo", init_method=f"file://{settings.folder}/store", rank=rank, world_size=size)
+    dist.barrier()
+    print(f"congestion control: {use_cubic()}", file=sys.stderr)
+    asyncio.run(measure_all(GlooRank(), settings))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
