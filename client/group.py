@@ -40,7 +40,7 @@ class Group(Collectives):
         self._member_of = membership
         self._place = place
         self._timeout = timeout_s
-        self._calls: dict[tuple[int, ...], itertools.count[int]] = {}
+        self._calls: dict[tuple[tuple[int, ...], str], itertools.count[int]] = {}
 
     @property
     def rank(self) -> int:
@@ -101,6 +101,8 @@ class Group(Collectives):
     ) -> "Group":
         """A group of some members, given by their ranks in the world; only they call, each as often as the others.
 
+        Calls with the same ranks and ``name`` match by their order; threads or tasks that make groups at the same time
+        give each a name of its own.
         Members are ordered by rank, whatever the order given. ``timeout`` is the group's default for its operations
         and the limit for its formation. On a rank that is not in the list it returns a handle at once.
 
@@ -140,7 +142,7 @@ class Group(Collectives):
         membership = self._membership(None)
         if membership.ended is not None:
             raise membership.ended
-        call = next(self._calls.setdefault(chosen, itertools.count(1)))
+        call = next(self._calls.setdefault((chosen, name), itertools.count(1)))
         ask = membership.session.request(
             lambda request: NewGroup(request, membership.info.group, chosen, call, name, timeout_s), timeout_s
         )

@@ -16,6 +16,7 @@ from hocket.client.prepare import Prepared
 from hocket.client.work import Work
 from hocket.fabric.operation import Operation
 from hocket.protocol.errors import (
+    AbortedError,
     ArgumentError,
     ClosedError,
     HocketError,
@@ -145,7 +146,7 @@ class Membership:
         """Starts a monitored barrier, which the coordinator keeps."""
         with self._lock:
             number = self._monitored_count[channel] = self._monitored_count.get(channel, 0) + 1
-            work = Work("monitored_barrier", lambda _cause: None)
+            work = Work("monitored_barrier", lambda cause: self._leave_monitored(channel, number, cause))
             self._monitored[channel, number] = work
             ended = self.ended
         if ended is not None:
@@ -159,6 +160,10 @@ class Membership:
         """The coordinator's word on one."""
         error = None if message.error is None else error_from_facts(message.error)
         self._end_monitored(message.channel, message.number, error)
+
+    def _leave_monitored(self, channel: str, number: int, cause: str) -> None:
+        """The caller waits no longer. The coordinator has it as arrived, so that nobody waits for it either."""
+        self._end_monitored(channel, number, AbortedError(self.rank, cause))
 
     def _end_monitored(self, channel: str, number: int, error: HocketError | None) -> None:
         with self._lock:
