@@ -90,7 +90,7 @@ class Embedded:
             async with asyncio.timeout(START_S):
                 match = await heard
         except TimeoutError:
-            raise HocketError(f"the {label} did not serve within {START_S:g} s") from None
+            raise HocketError(f"the {label} did not serve within {START_S:g} s: {last_line(child)}") from None
         if match is None:
             await child.drain()
             raise HocketError(f"the {label} did not start: {last_line(child)}")
@@ -109,7 +109,7 @@ class Embedded:
 def last_line(child: Child) -> str:
     """What a daemon said last, its name left out."""
     lines = [line.decode(errors="replace").strip() for line in child.tail if line.strip()]
-    return re.sub(r"^hocket \w+: ", "", lines[-1]) if lines else f"it ended with {child.status}"
+    return re.sub(r"^hocket \w+: ", "", lines[-1]) if lines else "it said nothing"
 
 
 def folder_for_sockets() -> str:

@@ -161,7 +161,7 @@ async def end_groups(children: Sequence[Child], steps: Sequence[tuple[int, float
         until_s = loop.time() + grace_s
         living = [child for child in children if child.signal_group(number)]
         # Only leaders are our children: of the others' ends nobody tells us.
-        while (living := [child for child in living if child.signal_group(0)]) and loop.time() < until_s:
+        while (living := [c for c in living if c.signal_group(0)]) and loop.time() < until_s:  # noqa: ASYNC110
             await asyncio.sleep(POLL_S)
         if not living:
             return
