@@ -70,10 +70,13 @@ class OneBoard:
 
 
 def _value(call: Prepared, operation: Operation) -> Any:
-    if call.received is None:
-        return call.commit()
-    assert operation.recvs is not None
-    return call.received(operation.recvs)
+    try:
+        if call.received is None:
+            return call.commit()
+        assert operation.recvs is not None
+        return call.received(operation.recvs)
+    except HocketError as error:
+        return error
 
 
 def _never_asked(number: int, error: HocketError | None) -> None:
