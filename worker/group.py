@@ -9,6 +9,7 @@ from hocket.fabric.bells import Bells
 from hocket.fabric.board import EVERYTHING, Board
 from hocket.fabric.contest import judge
 from hocket.protocol.errors import AbortedError, HocketError, Where, error_from_facts, error_to_facts
+from hocket.protocol.limits import BLOCK_NBYTES
 from hocket.protocol.messages import (
     AskVerdict,
     BarrierArrive,
@@ -102,7 +103,8 @@ class HostGroup:
         """The channel, made at its first use."""
         found = self.channels.get(name)
         if found is None:
-            found = HostChannel(name, Board.create(f"{self.info.name}-{self.info.epoch}", len(self.info.members)))
+            board = Board.create(f"{self.info.name}-{self.info.epoch}", len(self.info.members), BLOCK_NBYTES)
+            found = HostChannel(name, board)
             self.channels[name] = found
             found.board.contest(self.verdicts(name).highest)
             if self.ended is not None:
