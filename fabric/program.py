@@ -221,7 +221,7 @@ class _Program:
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def _read_block(self, plan: Plan, block: int) -> None:
-        if plan.reads(self.seat.member):
+        if plan.reads(self.seat.member) and self.op.recvs:
             self.op.wrote = True
             if plan.shapes[0].reduces:
                 self._read_reduced(plan, block)
@@ -269,7 +269,7 @@ class _Program:
         wide = numpy_dtype(accumulator(plan.first.dtype, plan.op))
         acc = out if wide == out.dtype else np.empty(len(out), wide)
         reduce_into(acc, inputs, plan.op)
-        finish(out, acc, plan.op, plan.size)
+        finish(out, acc, plan.op, len(members))
 
     def _output(self, plan: Plan, block: int, part: int) -> Array:
         assert self.op.recvs is not None

@@ -67,6 +67,8 @@ PREFIX = frozenset({"scan", "exscan"})
 """Kinds whose member r reads the pieces of members up to r and reduces them itself."""
 OBJECTS = frozenset(kind for kind in FAMILY if "object" in kind)
 """Kinds whose receivers learn the sizes from the senders' signatures."""
+SAME_SHAPES = PREFIX | {"broadcast", "broadcast_object_list", "all_gather_coalesced"}
+"""Kinds beside the reductions whose members must agree on every shape (for lists of objects: on their length)."""
 NO_ROOT = -1
 
 
@@ -92,7 +94,7 @@ class Signature:
     """set where the call itself was wrong or was withdrawn: the others must not wait for it"""
 
     def __str__(self) -> str:
-        parts = [f"{self.dtype}{'+'.join(str(list(shape)) for shape in self.shapes)}" if self.dtype else ""]
+        parts = [f"{self.dtype}{'+'.join(str(list(shape)) for shape in self.shapes)}"]
         parts += [f"op={self.op}" if self.op else "", f"root={self.root}" if self.root != NO_ROOT else ""]
         return f"{self.kind}({', '.join(part for part in parts if part)})"
 
@@ -170,8 +172,8 @@ def withdrawn_error(rank: int, signature: Signature) -> HocketError:
 
 
 def _common(signature: Signature) -> tuple[Any, ...]:
-    uniform = FAMILY[signature.kind] is Family.REDUCE or signature.kind in PREFIX or signature.kind == "broadcast"
-    return signature.kind, signature.dtype, signature.op, signature.root, signature.shapes if uniform else ()
+    alike = FAMILY[signature.kind] is Family.REDUCE or signature.kind in SAME_SHAPES
+    return signature.kind, signature.dtype, signature.op, signature.root, signature.shapes if alike else ()
 
 
 def _calls(signatures: tuple[Signature, ...]) -> tuple[tuple[Ranks, str], ...]:

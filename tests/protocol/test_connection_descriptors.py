@@ -44,6 +44,7 @@ async def through(sent: list[tuple[Message, list[int]]]) -> list[tuple[Message, 
             ended.set()
 
     receiver = Connection(theirs, trusted=True)
+    receiver.carriers = (Goodbye,)
     receiver.start(take, lambda _error: ended.set())
     async with asyncio.timeout(LIMIT_S):
         await ended.wait()
