@@ -14,6 +14,10 @@ log = logging.getLogger("hocket.client")
 Callback = Callable[["Work"], object]
 
 
+def _nothing(_cause: str) -> None:
+    """There is nothing left to cancel."""
+
+
 class Work:
     """The outcome of one operation, now or later. The operation is under way whether or not anybody waits.
 
@@ -55,6 +59,7 @@ class Work:
         with self._lock:
             assert not self._done, f"{self.what} ended twice"
             self._value, self._error, self._done = value, error, True
+            self._cancel = _nothing  # it holds the operation, whose arrays are the caller's again
             callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             self._call(callback)
