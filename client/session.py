@@ -90,10 +90,12 @@ class Session:
         """Sends a request and waits for its answer. Raises the error that the answer is."""
         answer = self.expect(make)
         try:
-            async with asyncio.timeout(timeout_s + ANSWER_GRACE_S):
-                return await answer
-        except TimeoutError:
-            raise CoordinatorUnavailableError(f"no answer within {timeout_s + ANSWER_GRACE_S:g} s") from None
+            await asyncio.wait({answer}, timeout=timeout_s + ANSWER_GRACE_S)
+            if not answer.done():
+                raise CoordinatorUnavailableError(f"no answer within {timeout_s + ANSWER_GRACE_S:g} s")
+            return answer.result()  # or its error, of which some are TimeoutErrors themselves
+        finally:
+            answer.cancel()
 
     def expect(self, make: Callable[[int], Message]) -> "asyncio.Future[Message]":
         """Sends a request; the future gives its answer."""

@@ -58,6 +58,10 @@ class Connection:
         self._on_message: OnMessage | None = None
         self._on_closed: OnClosed | None = None
         self._fds: list[int] = []
+        """descriptors of the frame that is incomplete"""
+        self._fresh_fds: list[int] = []
+        """descriptors of the last read, whose frame is not known yet"""
+        self._paused = self._ending = False
         self._inbox = _Incoming()
         self._outbox: deque[_Outgoing] = deque()
         self._writing = False
@@ -85,6 +89,8 @@ class Connection:
             on_message(*self._inbox.messages.popleft())
         if self.closed:
             self._loop.call_soon(on_closed, self.error)
+        else:
+            self._resume()
 
     async def receive(self) -> Message:
         """The next message before `start`. Raises the connection's error, or `WireError` at its end."""
@@ -92,8 +98,21 @@ class Connection:
             if self.closed:
                 raise self.error or WireError("the connection was closed before an answer came")
             self._inbox.waiter = self._loop.create_future()
+            self._resume()
             await self._inbox.waiter
         return self._inbox.messages.popleft()[0]
+
+    def _pause(self) -> None:
+        """Before `start` messages come one by one: what each says may change what holds for the bytes behind it."""
+        if not self._paused:
+            self._paused = True
+            self._loop.remove_reader(self._socket)
+
+    def _resume(self) -> None:
+        if self._paused:
+            self._paused = False
+            self._loop.add_reader(self._socket, self._readable)
+            self._loop.call_soon(self._readable)  # for what has been received already
 
     def _sink(self, message: Message, nbytes: int) -> Buffers | None:
         return self._user_sink(message, nbytes) if self._user_sink else None
@@ -101,12 +120,14 @@ class Connection:
     def _readable(self) -> None:
         try:
             for _ in range(READS_AT_ONCE):
-                nbytes, fds = self._receive_some(self._reader.buffer())
+                if not self._deliver_all():
+                    return
+                nbytes = self._receive_some(self._reader.buffer())
                 if nbytes == 0:
                     self.close(None if self._reader.idle else WireError("the connection ended inside a frame"))
                     return
-                if not self._take(self._reader.received(nbytes), fds):
-                    return
+                self._reader.took(nbytes)
+            self._deliver_all()
         except (BlockingIOError, InterruptedError):
             return
         except OSError as broken:
@@ -114,34 +135,36 @@ class Connection:
         except HocketError as broken:
             self.close(broken)
 
-    def _receive_some(self, buffer: memoryview) -> tuple[int, list[int]]:
+    def _receive_some(self, buffer: memoryview) -> int:
         if not self._is_unix:
-            return self._socket.recv_into(buffer), []
+            return self._socket.recv_into(buffer)
         nbytes, ancillary, _, _ = self._socket.recvmsg_into([buffer], socket.CMSG_SPACE(FRAME_FDS * 4))
         fds: list[int] = []
         for level, kind, data in ancillary:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 whole = len(data) - len(data) % 4
                 fds += [int.from_bytes(data[i : i + 4], "little") for i in range(0, whole, 4)]
-        return nbytes, fds
+        self._fresh_fds = fds
+        return nbytes
 
-    def _take(self, messages: Sequence[tuple[Message, int]], fds: list[int]) -> bool:
-        """Delivers what one read has completed, and says whether to go on.
+    def _deliver_all(self) -> bool:
+        """Hands on what is complete. Returns whether more may be read.
 
         A read ends behind the bytes that descriptors were sent with, and may begin with earlier frames: those of this
         read belong to the last frame that it has bytes of, complete or not.
         """
-        last = len(messages) - 1 if self._reader.idle else len(messages)
-        for index, (message, payload_nbytes) in enumerate(messages):
-            if index == last:
-                self._fds += fds
-                fds = []
-            self._deliver(message, payload_nbytes)
-            if self.closed:
-                _close_all(fds)
+        while not self.closed and not self._paused:
+            if self._on_message is None and self._inbox.messages and not self._ending:
+                self._pause()
                 return False
-        self._fds += fds
-        return True
+            found = self._reader.next()
+            if found is None or self._reader.idle:
+                self._fds += self._fresh_fds
+                self._fresh_fds = []
+            if found is None:
+                return True
+            self._deliver(*found)
+        return False
 
     def _deliver(self, message: Message, payload_nbytes: int) -> None:
         fds, self._fds = self._fds, []
@@ -208,6 +231,7 @@ class Connection:
 
     def _read_the_rest(self, error: HocketError) -> None:
         if not self.closed:
+            self._ending, self._paused = True, False
             self._readable()
             self.close(error)
 
@@ -244,7 +268,8 @@ class Connection:
         self._socket.close()
         for _, _, fds in self._inbox.messages:
             _close_all(fds)
-        _close_all(self._fds)
+        _close_all([*self._fds, *self._fresh_fds])
+        self._fds, self._fresh_fds = [], []
         self._drop_outbox(error)
         if self._inbox.waiter is not None and not self._inbox.waiter.done():
             self._inbox.waiter.set_result(None)

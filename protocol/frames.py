@@ -38,8 +38,9 @@ def encode_frame(message: Message, payload_nbytes: int = 0) -> bytes:
 class FrameReader:
     """Cuts a stream of bytes into frames. Pure: it owns no socket.
 
-    The owner alternates `buffer` (where to receive) and `received` (how much came), and acts on the messages that
-    `received` returns; a message counts when its payload is complete.
+    The owner alternates `buffer` (where to receive) and `took` (how much came), and then acts on each message that `next`
+    gives before it asks for the one after it: the sink is asked for a payload only when all that came before it has been
+    dealt with. A message counts when its payload is complete.
     """
 
     def __init__(self, sink: Sink, *, trusted: bool = False) -> None:
@@ -73,27 +74,34 @@ class FrameReader:
         return self._scratch[self._end :]
 
     def received(self, nbytes: int) -> list[tuple[Message, int]]:
-        """Takes note of ``nbytes`` received into `buffer`.
-
-        Returns:
-            The messages that are now complete, each with its payload's nbytes.
+        """`took`, and all that `next` gives: for those whose sink does not depend on earlier messages.
 
         Raises:
-            WireError: the stream is not ours; the connection is to be closed.
+            WireError: as `next`.
         """
-        done: list[tuple[Message, int]] = []
+        self.took(nbytes)
+        return list(iter(self.next, None))
+
+    def took(self, nbytes: int) -> None:
+        """Takes note of ``nbytes`` received into `buffer`. To be called once `next` has given all it had."""
         if self._message is not None and self._start == self._end:
             self._advance(nbytes)
         else:
             self._end += nbytes
-        while True:
-            if self._message is not None:
-                if self._missing and not self._fill_from_scratch():
-                    return done
-                done.append((self._message, self._payload_nbytes))
-                self._message, self._targets, self._dropping = None, [], False
-            elif not self._next_head():
-                return done
+
+    def next(self) -> tuple[Message, int] | None:
+        """The next message that is complete, with its payload's nbytes.
+
+        Raises:
+            WireError: the stream is not ours; the connection is to be closed.
+        """
+        if self._message is None and not self._next_head():
+            return None
+        if self._missing and not self._fill_from_scratch():
+            return None
+        message, self._message, self._targets, self._dropping = self._message, None, [], False
+        assert message is not None
+        return message, self._payload_nbytes
 
     def _advance(self, nbytes: int) -> None:
         self._missing -= nbytes
