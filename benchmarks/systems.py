@@ -121,34 +121,40 @@ def _environ(settings: Settings, own: Environ) -> Environ:
 @contextlib.contextmanager
 def _hocket(_system: str, settings: Settings, log: IO[bytes]) -> Iterator[list[Process]]:
     """A coordinator and a worker of their own for each job."""
-    with tempfile.TemporaryDirectory(prefix="hk") as folder:
-        service: list[Process] = []
-        with _ended_at_last(service):
-            port, path = _free_port(), f"{folder}/worker.sock"
-            own = dict(os.environ)
-            coordinator = ("--port", str(port), "--http-port", "0")
-            service.append(_ready(folder, "hocket.coordinator", coordinator, own, log))
-            worker = ("--coordinator", f"127.0.0.1:{port}", "--socket", path, "--data-address", "127.0.0.1:0")
-            service.append(_ready(folder, "hocket.worker", worker, own, log))
-            environ = _environ(settings, own) | {"HOCKET_WORKER": f"unix:{path}", "WORLD_SIZE": str(settings.size)}
-            with _ranks([sys.executable, HERE / "rank_hocket.py"], settings.size, environ, log) as ranks:
-                yield ranks
+    service: list[Process] = []
+    with tempfile.TemporaryDirectory(prefix="hk") as folder, _mailbox(folder) as mailbox, _ended_at_last(service):
+        port, path = _free_port(), f"{folder}/worker.sock"
+        options = {
+            "hocket.coordinator": ("--port", str(port), "--http-port", "0"),
+            "hocket.worker": ("--coordinator", f"127.0.0.1:{port}", "--socket", path, "--data-address", "127.0.0.1:0"),
+        }
+        told = dict(os.environ) | {"NOTIFY_SOCKET": mailbox.getsockname()}
+        for module in options:
+            service.append(_start([sys.executable, "-m", module, *options[module]], told, log))
+            _wait_until_ready(module, service[-1], mailbox)
+        environ = _environ(settings, dict(os.environ)) | {"HOCKET_WORKER": f"unix:{path}"}
+        with _ranks([sys.executable, HERE / "rank_hocket.py"], settings.size, environ, log) as ranks:
+            yield ranks
 
 
-def _ready(folder: str, module: str, options: Sequence[str], environ: Environ, log: IO[bytes]) -> Process:
-    """Starts a daemon and waits until it says that it is ready, the way it says so to systemd."""
-    path = f"{folder}/{module}.notify"
+@contextlib.contextmanager
+def _mailbox(folder: str) -> Iterator[socket.socket]:
+    """Where daemons say that they are ready, the way they say so to systemd."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as mailbox:
-        mailbox.bind(path)
-        mailbox.settimeout(START_LIMIT_S)
-        process = _start([sys.executable, "-m", module, *options], environ | {"NOTIFY_SOCKET": path}, log)
-        try:
-            while b"READY=1" not in mailbox.recv(4096):
-                pass
-        except OSError:
-            with _ended_at_last([process]):
-                raise JobError(f"{module} was not ready within {START_LIMIT_S:.0f} s") from None
-        return process
+        mailbox.bind(f"{folder}/notify")
+        mailbox.settimeout(POLL_S)
+        yield mailbox
+
+
+def _wait_until_ready(module: str, process: Process, mailbox: socket.socket) -> None:
+    end_s = time.monotonic() + START_LIMIT_S
+    while time.monotonic() < end_s:
+        if process.poll() is not None:
+            raise JobError(f"{module} ended with {process.returncode}")
+        with contextlib.suppress(TimeoutError):
+            if b"READY=1" in mailbox.recv(4096):
+                return
+    raise JobError(f"{module} was not ready within {START_LIMIT_S:.0f} s")
 
 
 def _free_port() -> int:
@@ -163,13 +169,14 @@ def _ranks(command: Sequence[str | Path], size: int, environ: Environ, log: IO[b
     processes: list[Process] = []
     with _ended_at_last(processes):
         for rank in range(size):
-            processes.append(_start(command, environ | {"RANK": str(rank)}, log))
+            place = {"RANK": str(rank), "WORLD_SIZE": str(size)}
+            processes.append(_start(command, environ | place, log))
         yield processes
 
 
 @contextlib.contextmanager
 def _gloo(system: str, settings: Settings, log: IO[bytes]) -> Iterator[list[Process]]:
-    environ = _environ(settings, peer_environ()) | {"WORLD_SIZE": str(settings.size), "GLOO_SOCKET_IFNAME": "lo"}
+    environ = _environ(settings, peer_environ()) | {"GLOO_SOCKET_IFNAME": "lo"}
     with _ranks([python_of(system), HERE / "rank_gloo.py"], settings.size, environ, log) as ranks:
         yield ranks
 
