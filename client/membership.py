@@ -219,9 +219,15 @@ class Membership:
             channel.abandon(error)
 
     def leave(self) -> None:
-        """Leaves the group: the epoch ends for the others."""
+        """Leaves the group: the epoch ends for the others, and nothing starts here from now on."""
+        error = ClosedError(f"this client has left group {self.info.name!r}")
         self.post(Leave(self.info.group))
-        self.session.engine.soon(self.abandon, ClosedError(f"this client has left group {self.info.name!r}"))
+        with self._lock:
+            self.ended = self.ended or error
+            channels = list(self._channels.values())
+        for channel in channels:
+            channel.finish(error)
+        self.session.engine.soon(self.abandon, error)
 
 
 class _Call:
@@ -252,8 +258,9 @@ class _Call:
         value = None
         if error is None:
             value, error = self._commit()
-        assert self.work is not None
-        self.work.complete(value, None if error is None else self.membership.shown(error))
+        work, self.work, self.op = self.work, None, None  # the operation refers to us: no cycle is to keep its arrays
+        assert work is not None
+        work.complete(value, None if error is None else self.membership.shown(error))
 
     def _commit(self) -> tuple[Any, HocketError | None]:
         assert self.op is not None
