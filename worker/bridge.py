@@ -90,7 +90,7 @@ class Bridge:
         self.board, self.around = board, around
         self.hosts, self.members, self.me = hosts, members, me
         self.locals = members[me]
-        self.inbox = Inbox(2 * board.block_nbytes)
+        self.inbox = Inbox(board.size * board.block_nbytes)  # one chunk may hold the blocks of all members
         self.number = 1
         self._heard = _Heard()
         self._before = 0
