@@ -249,6 +249,7 @@ def _run(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 def _not_from_within() -> None:
+    """Refuses to wait in one of the engine's own threads, which would then wait for itself."""
     if threading.current_thread().name.startswith("hocket-"):
         raise UsageError("a callback of an operation cannot wait for another one: it runs on the thread that ends them")
 
@@ -257,7 +258,6 @@ def _wait(work: Work) -> Any:
     """The outcome of an operation. One that has ended inside the call costs no more than the call."""
     if work.done():
         return work.result()
-    _not_from_within()
     try:
         return work.wait()
     except HocketError:
@@ -294,10 +294,10 @@ def _blocking(method: Callable[Concatenate[Client, P], Work]) -> Callable[P, Any
     place = parameters.index("async_op") - 1 if "async_op" in parameters else len(parameters)
 
     def call(*args: P.args, **kwargs: P.kwargs) -> Any:
-        work = method(_initialised(), *args, **kwargs)
         if kwargs.get("async_op") or (len(args) > place and args[place]):
-            return work
-        return _wait(work)
+            return method(_initialised(), *args, **kwargs)
+        _not_from_within()
+        return _wait(method(_initialised(), *args, **kwargs))
 
     _like(method, call, Any)
     return call
@@ -317,6 +317,7 @@ def _sending(name: str, method: Callable[Concatenate[Client, P], Work]) -> Calla
     """A client's method as a function that waits and returns nothing."""
 
     def call(*args: P.args, **kwargs: P.kwargs) -> None:
+        _not_from_within()
         _wait(method(_initialised(), *args, **kwargs))
 
     _like(method, call, None, name)
@@ -327,6 +328,7 @@ def _receiving(name: str, method: Callable[Concatenate[Client, P], Work]) -> Cal
     """A client's method as a function that waits and returns the sender's rank."""
 
     def call(*args: P.args, **kwargs: P.kwargs) -> int:
+        _not_from_within()
         work = method(_initialised(), *args, **kwargs)
         _wait(work)
         assert work.source is not None, "a receive ended without a sender"
