@@ -11,9 +11,10 @@ import os
 import threading
 from collections.abc import Iterable
 
-from hocket.fabric.arena import PAGE_NBYTES, Arena
+from hocket.fabric.arena import Arena
 
-PLACES = PAGE_NBYTES // 8
+PLACES = 2048
+"""Places on a bells page: sessions that one worker can have at a time, and its own."""
 WORKER_BELL = 0
 """The worker's place: it stands in for members elsewhere, and wants to know of posts for them."""
 RECHECK_S = 0.05

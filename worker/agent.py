@@ -9,18 +9,30 @@ import socket
 import time
 from collections.abc import Coroutine, Iterable
 
-from hocket.fabric.arena import PAGE_NBYTES, Arena
+from hocket.fabric.arena import Arena
 from hocket.fabric.bells import PLACES, WORKER_BELL, Bells, make_bell
 from hocket.protocol.addresses import Address
 from hocket.protocol.connection import Connection, listen
-from hocket.protocol.errors import HocketError, Member, MemberLostError, error_from_facts, error_to_facts
+from hocket.protocol.errors import (
+    ClosedError,
+    EpochEndedError,
+    HocketError,
+    Member,
+    MemberLostError,
+    error_from_facts,
+    error_to_facts,
+)
 from hocket.protocol.frames import Buffers
 from hocket.protocol.handshake import admit
 from hocket.protocol.limits import LIVENESS_S
 from hocket.protocol.messages import (
     AskOperations,
+    AskVerdict,
     BarrierEnds,
     Chunk,
+    Decided,
+    Freeze,
+    Frozen,
     GroupEnded,
     GroupFormed,
     GroupLost,
@@ -43,8 +55,10 @@ from hocket.worker.session import FROM_SENDER, P2P, Session
 
 log = logging.getLogger("hocket.worker")
 
-ENDED_KEPT = 256
-"""Ended groups whose verdicts are still known to late members."""
+ENDED_KEPT = 32
+"""Ended groups whose boards and verdicts are kept for late members and for other hosts."""
+EARLY_GROUPS = 256
+"""Groups that other hosts may speak of before the coordinator has."""
 UNREACHABLE_GRACE_S = 1.0
 """How long the coordinator may take to name the cause when a link ends, before the worker does."""
 
@@ -58,7 +72,7 @@ class Worker:
         self.name = config.name
         self.number = -1
         self.instance = secrets.token_hex(8)
-        self.bells = Bells(Arena.create("bells", PAGE_NBYTES))
+        self.bells = Bells(Arena.create("bells", PLACES * 8))
         self.bells.add(WORKER_BELL, make_bell())
         self._places = list(range(PLACES - 1, WORKER_BELL, -1))
         self._sessions: dict[int, Session] = {}
@@ -243,9 +257,22 @@ class Worker:
         self.pulse_soon()
         self._ended.append(number)
         if len(self._ended) > ENDED_KEPT:
-            old = self._groups.pop(self._ended.pop(0), None)
-            if old is not None:
-                self._spawn(old.close())
+            self._drop_group(self._ended[0])
+
+    def _drop_group(self, number: int) -> None:
+        """Gives back an ended group's boards."""
+        self._ended.remove(number)
+        group = self._groups.pop(number)
+        for session in group.sessions.keys() & self._sessions.keys():
+            self._sessions[session].forget_group(number, group.ended or EpochEndedError("the group has ended"))
+        self._spawn(group.close())
+
+    def _drop_left_groups(self, session: int) -> None:
+        """An ended group that lives on this host alone, and whose last member here has gone, is of use to nobody."""
+        for number in list(self._ended):
+            group = self._groups[number]
+            if session in group.sessions and not group.bridged and not group.sessions.keys() & self._sessions.keys():
+                self._drop_group(number)
 
     def _member_lost(self, group: HostGroup, session: int, cause: str, detail: str) -> None:
         member = group.info.members[group.sessions[session]]
@@ -297,9 +324,13 @@ class Worker:
             self.to_coordinator(SessionEnds(session.number, cause, detail))
             for group in [group for group in self._groups.values() if session.number in group.sessions]:
                 self._member_lost(group, session.number, cause, detail)
+            self._drop_left_groups(session.number)
 
     def make_bell_place(self, fd: int) -> int:
-        """A place on the bells page for a session."""
+        """A place on the bells page for a session. Raises `ClosedError` where all are taken."""
+        if not self._places:
+            os.close(fd)
+            raise ClosedError(f"worker {self.name} serves {PLACES - 1} ranks already: start another one")
         place = self._places.pop()
         self.bells.add(place, fd)
         return place
@@ -392,7 +423,12 @@ class Worker:
             group = self._groups.get(number)
             if group is not None:
                 group.heard(host, message, nbytes)
-            elif number > self._newest_group and len(self._early) < ENDED_KEPT:
+            elif isinstance(message, AskVerdict):
+                gone = error_to_facts(EpochEndedError(f"host {self.name} has forgotten group {number}"))
+                self._links.send(host, Decided(number, message.channel, message.number, gone))
+            elif isinstance(message, Freeze):
+                self._links.send(host, Frozen(number, message.channel, message.number, False))
+            elif number > self._newest_group and len(self._early) < EARLY_GROUPS:
                 self._early.setdefault(number, []).append((host, message))  # the coordinator's word is still on its way
 
     def _peer_gone(self, host: int, error: HocketError) -> None:

@@ -12,6 +12,7 @@ from hocket.protocol.connection import Connection
 from hocket.protocol.errors import (
     AbortedError,
     ClosedError,
+    EpochEndedError,
     HocketError,
     WireError,
     error_from_facts,
@@ -25,6 +26,7 @@ from hocket.protocol.messages import (
     BarrierArrive,
     ChannelReady,
     Contest,
+    Done,
     Failed,
     Goodbye,
     GroupReady,
@@ -35,6 +37,7 @@ from hocket.protocol.messages import (
     LeaveGroup,
     Message,
     MonitoredArrive,
+    MonitoredEnds,
     NewGroup,
     OpenChannel,
     P2PData,
@@ -135,6 +138,8 @@ class Session:
             self._join(message)
         elif self.joined is None and not self.job:
             raise WireError(f"{type(message).__name__} before Join")
+        elif isinstance(message, (*P2P, Contest, Submit, MonitoredArrive)) and self.desk.group(message.group) is None:
+            self._answer_for_forgotten(message)
         elif isinstance(message, P2P):
             self._point_to_point(message)
         elif isinstance(message, Contest):
@@ -157,7 +162,11 @@ class Session:
         self.joined = message.request
         if self.shared:
             self.bell_fd = make_bell()
-            self.place = self.desk.make_bell_place(self.bell_fd)
+            try:
+                self.place = self.desk.make_bell_place(self.bell_fd)
+            except ClosedError as full:
+                self.fail(message.request, full)
+                return
         self.desk.to_coordinator(
             SessionJoins(
                 message.request,
@@ -218,6 +227,22 @@ class Session:
         else:
             raise WireError(f"a rank does not send {type(message).__name__}")
         self.desk.to_coordinator(ask)
+
+    def _answer_for_forgotten(self, message: Message) -> None:
+        """A group that ended long ago: its boards and outcomes are gone, which is all that can be said."""
+        self._relayed = self._incoming = None
+        gone = error_to_facts(EpochEndedError("the group ended long ago"))
+        if isinstance(message, Contest):
+            self.connection.send(Verdict(message.group, message.channel, message.number, gone))
+        elif isinstance(message, Submit):
+            self.connection.send(Done(message.group, message.channel, message.number, (), gone))
+        elif isinstance(message, MonitoredArrive):
+            self.connection.send(MonitoredEnds(message.group, message.channel, message.number, gone))
+
+    def forget_group(self, number: int, error: HocketError) -> None:
+        """The group's boards are given back: whatever stands in on them ends."""
+        for key in [key for key in self.standins if key[0] == number]:
+            self.standins.pop(key).lane.abandon(error)
 
     def _member_of(self, number: int) -> HostGroup:
         group = self.desk.group(number)
