@@ -67,7 +67,7 @@ class Outbox:
         offer = P2POffer(*head, call.tag, number, call.dtype, call.count, call.nbytes, eager)
         if eager:
             outlet.announce(offer)
-            return [Send(offer, memoryview(bytes(call.memory)) if call.nbytes else None), Finish(call.handle)]
+            return [Send(offer, _snapshot(call.memory)), Finish(call.handle)]
         sending = Sending(call, dst, number)
         self._ledger.open(sending)
         self._ledger.watch(sending)
@@ -140,3 +140,10 @@ class Outbox:
 
     def _outlet(self, dst: int) -> Outlet:
         return self._outlets.setdefault(dst, Outlet())
+
+
+def _snapshot(memory: memoryview) -> memoryview | None:
+    """The bytes as they are now, whatever becomes of ``memory``."""
+    if not len(memory):
+        return None
+    return memory if isinstance(memory.obj, bytes) else memoryview(bytes(memory))
