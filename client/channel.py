@@ -143,8 +143,10 @@ class BoardChannel:
             lane = self._lane
             self._drop_early(error)
         if lane is not None:
-            lane.abandon(error)
             self._engine.remove_lane(lane)
+            with lane.lock:  # nobody looks at the board after this
+                lane.abandon(error)
+                lane.seat.board.close()
 
     def _drop_early(self, error: HocketError) -> None:
         while self._early:

@@ -18,6 +18,7 @@ class Arena:
 
     def __init__(self, fd: int, nbytes: int) -> None:
         self.fd = fd
+        """for handing on; -1 where the memory came from elsewhere"""
         self.nbytes = nbytes
         self._map: mmap.mmap | None = mmap.mmap(fd, nbytes)
 
@@ -36,18 +37,18 @@ class Arena:
 
     @classmethod
     def attach(cls, fd: int) -> "Arena":
-        """Maps memory that came from elsewhere; owns ``fd`` from now on. Raises `WireError` where it is not sealed."""
+        """Maps memory that came from elsewhere and closes ``fd``. Raises `WireError` where it is not sealed."""
         try:
             seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
             if not seals & fcntl.F_SEAL_SHRINK:
                 raise WireError("shared memory that could shrink is not mapped")
-            return cls(fd, os.fstat(fd).st_size)
+            arena = cls(fd, os.fstat(fd).st_size)
         except OSError as broken:
-            os.close(fd)
             raise WireError(f"not shared memory: {broken.strerror}") from broken
-        except BaseException:
+        finally:
             os.close(fd)
-            raise
+        arena.fd = -1
+        return arena
 
     @property
     def buffer(self) -> mmap.mmap:
@@ -59,4 +60,5 @@ class Arena:
         """Closes the descriptor. Views that are still held keep the memory itself."""
         if self._map is not None:
             self._map = None
-            os.close(self.fd)
+            if self.fd >= 0:
+                os.close(self.fd)

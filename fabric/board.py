@@ -97,6 +97,7 @@ class Board:
     def close(self) -> None:
         """Gives up this mapping."""
         self._slots.clear()
+        self._bytes = np.empty(0, np.uint8)
         self._words.release()
         self.arena.close()
 
@@ -179,8 +180,9 @@ class Board:
         """The member enters operation ``number``."""
         start = self._text(member, number)
         buffer = self.arena.buffer
-        buffer[start : start + 8] = len(text).to_bytes(8, "little")
+        buffer[start : start + 8] = bytes(8)  # whoever still reads the signature that stood here must notice
         buffer[start + 8 : start + 8 + len(text)] = text
+        buffer[start : start + 8] = (number << COUNT_BITS | len(text)).to_bytes(8, "little")
         line = self._line(member)
         self._words[line + _SIGNED_AT] = now_ns
         self._words[line + _SIGNED] = number
@@ -191,9 +193,12 @@ class Board:
             return None
         start = self._text(member, number)
         buffer = self.arena.buffer
-        nbytes = int.from_bytes(buffer[start : start + 8], "little")
-        text = buffer[start + 8 : start + 8 + min(nbytes, SIGNATURE_NBYTES - 8)]
-        return text if self.signed(member) <= number + 1 else None
+        head = bytes(buffer[start : start + 8])
+        of, nbytes = divmod(int.from_bytes(head, "little"), 1 << COUNT_BITS)
+        if of != number:
+            return None
+        text = bytes(buffer[start + 8 : start + 8 + min(nbytes, SIGNATURE_NBYTES - 8)])
+        return text if buffer[start : start + 8] == head else None
 
     def slot(self, member: int, block: int) -> Bytes:
         """The member's slot for a block, uint8[block_nbytes]. ``block`` counts on from the operation's number."""
