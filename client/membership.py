@@ -211,10 +211,11 @@ class Membership:
             self._end_monitored(*key, error)
         self.p2p.end(error)
 
-    def abandon(self, error: HocketError) -> None:
-        """The worker is gone or the client was closed: everything ends at once (socket thread)."""
+    def abandon(self, error: HocketError, *, disconnected: bool = True) -> None:
+        """The worker is gone, or the group was left: everything ends at once (socket thread)."""
         self.end(error)
-        self.p2p.end(error, disconnected=True)
+        if disconnected:
+            self.p2p.end(error, disconnected=True)
         for channel in list(self._channels.values()):
             channel.abandon(error)
 
@@ -227,7 +228,7 @@ class Membership:
             channels = list(self._channels.values())
         for channel in channels:
             channel.finish(error)
-        self.session.engine.soon(self.abandon, error)
+        self.session.engine.soon(lambda: self.abandon(error, disconnected=False))
 
 
 class _Call:

@@ -568,7 +568,7 @@ class P2PRefuse(Message):
 
 @message(94)
 class P2PWithdraw(Message):
-    """The sender takes back an offer that was not taken."""
+    """The sender gives an offer up, before or while it is taken: the receiver gets what an abort gives."""
 
     group: int
     channel: str

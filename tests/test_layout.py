@@ -25,6 +25,11 @@ PURE = (
     "coordinator/membership.py",
     "coordinator/barrier.py",
     "worker/schedules/*.py",
+    "client/mailbox.py",
+    "client/inbox.py",
+    "client/outbox.py",
+    "client/matching.py",
+    "client/transfer.py",
 )
 SHELLS_AMONG_THEM = {
     "protocol/connection.py",

@@ -5,26 +5,25 @@ import contextlib
 import logging
 import os
 import secrets
-import socket
 import time
-from collections.abc import Coroutine, Iterable
+from collections.abc import Iterable
 
 from hocket.fabric.arena import Arena
 from hocket.fabric.bells import PLACES, WORKER_BELL, Bells, make_bell
 from hocket.protocol.addresses import Address
-from hocket.protocol.connection import Connection, listen
+from hocket.protocol.connection import Connection
 from hocket.protocol.errors import (
     ClosedError,
     EpochEndedError,
     HocketError,
     Member,
     MemberLostError,
+    WireError,
     error_from_facts,
     error_to_facts,
 )
 from hocket.protocol.frames import Buffers
-from hocket.protocol.handshake import admit
-from hocket.protocol.limits import LIVENESS_S
+from hocket.protocol.limits import LIVENESS_S, PIECE_NBYTES
 from hocket.protocol.messages import (
     AskOperations,
     AskVerdict,
@@ -48,6 +47,7 @@ from hocket.protocol.messages import (
 )
 from hocket.worker.config import WorkerConfig
 from hocket.worker.control import Control
+from hocket.worker.doors import Doors
 from hocket.worker.group import HostGroup
 from hocket.worker.links import Links
 from hocket.worker.operations import operations_of
@@ -82,14 +82,13 @@ class Worker:
         self._links = Links(config.token, self._peer_message, self._peer_gone, self._peer_sink)
         self._links.instance = self.instance
         self._control = Control(config, self.instance, self._open_data_port, self._registered, self._coordinator_says)
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._listeners: list[socket.socket] = []
+        self._doors = Doors(config.token, config.socket_mode)
         self._data_address: tuple[str, int] | None = None
         self._pulsing = False
         self._timer: asyncio.TimerHandle | None = None
         self._relayed: dict[int, bytearray] = {}
         self._newest_group = -1
-        self._early: dict[int, list[tuple[int, Message]]] = {}
+        self._early: dict[int, list[tuple[int, Message, memoryview | None]]] = {}
         self.listen_port = 0
 
     # --- life --------------------------------------------------------------------------------------------------------
@@ -99,9 +98,9 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self.bells.fds[WORKER_BELL], self._rung)
         self.bells.lie_down(WORKER_BELL)  # for good: the loop always sleeps on its descriptors
-        self._serve(Address(path=self.config.socket), "--socket (HOCKET_SOCKET)", ("client",))
+        self._doors.open(Address(path=self.config.socket), "--socket (HOCKET_SOCKET)", "client", self._open_local)
         if self.config.listen is not None:
-            sock = self._serve(self.config.listen, "--listen (HOCKET_LISTEN)", ("client",))
+            sock = self._doors.open(self.config.listen, "--listen (HOCKET_LISTEN)", "client", self._open_remote)
             self.listen_port = sock.getsockname()[1]
         self._control_task = self._loop.create_task(self._control.run())
 
@@ -122,51 +121,17 @@ class Worker:
         self._control_task.cancel()
         for session in list(self._sessions.values()):
             session.connection.close()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(self._control_task, *self._tasks, return_exceptions=True)
+        await asyncio.gather(self._control_task, return_exceptions=True)
+        await self._doors.close()
         for group in self._groups.values():
             await group.close()
         await self._links.close()
         if self._timer is not None:
             self._timer.cancel()
         self._loop.remove_reader(self.bells.fds[WORKER_BELL])
-        for listener in self._listeners:
-            self._loop.remove_reader(listener)
-            listener.close()
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.config.socket)
         self.bells.close()
-
-    def _serve(self, address: Address, setting: str, roles: tuple[str, ...]) -> socket.socket:
-        sock = listen(address, setting, self.config.socket_mode)
-        self._listeners.append(sock)
-
-        def accept() -> None:
-            try:
-                taken, _ = sock.accept()
-            except OSError:
-                return
-            self._spawn(self._admit(Connection(taken), roles, bool(address.path)))
-
-        self._loop.add_reader(sock, accept)
-        return sock
-
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _admit(self, connection: Connection, roles: tuple[str, ...], is_unix: bool) -> None:
-        try:
-            hello = await admit(connection, roles, b"" if is_unix else self.config.token)
-            if hello.role == "peer":
-                await self._links.accept(connection)
-            else:
-                self._open_session(connection, is_unix)
-        except HocketError as error:
-            log.warning("%s turned away: %s", connection.peer, error)
-            connection.close(error)
 
     # --- data port and coordinator -----------------------------------------------------------------------------------
 
@@ -175,7 +140,7 @@ class Worker:
         if self._data_address is None:
             wanted = self.config.data_address
             address = wanted if wanted is not None else Address(route, self.config.data_port)
-            sock = self._serve(address, "--data-address (HOCKET_DATA_ADDRESS)", ("peer",))
+            sock = self._doors.open(address, "--data-address (HOCKET_DATA_ADDRESS)", "peer", self._links.accept)
             self._data_address = (wanted.host if wanted is not None else ""), sock.getsockname()[1]
         return self._data_address
 
@@ -234,8 +199,10 @@ class Worker:
                 session.ready(requests[number], group)
         for number in [number for number in group.sessions if number not in self._sessions]:
             self._member_lost(group, number, "killed", "it ended while the group formed")
-        for host_number, early in self._early.pop(message.info.group, []):
-            group.heard(host_number, early, 0)
+        for host_number, early, payload in self._early.pop(message.info.group, []):
+            if payload is not None:
+                self._relayed[host_number] = bytearray(payload)
+            self._peer_message(host_number, early, 0)
 
     def _end_group(self, number: int, error: HocketError, *, spread: bool = False) -> None:
         group = self._groups.get(number)
@@ -265,7 +232,7 @@ class Worker:
         group = self._groups.pop(number)
         for session in group.sessions.keys() & self._sessions.keys():
             self._sessions[session].forget_group(number, group.ended or EpochEndedError("the group has ended"))
-        self._spawn(group.close())
+        self._doors.spawn(group.close())
 
     def _drop_left_groups(self, session: int) -> None:
         """An ended group that lives on this host alone, and whose last member here has gone, is of use to nobody."""
@@ -302,6 +269,12 @@ class Worker:
                 session.connection.send(ends)
 
     # --- sessions ----------------------------------------------------------------------------------------------------
+
+    async def _open_local(self, connection: Connection) -> None:
+        self._open_session(connection, True)
+
+    async def _open_remote(self, connection: Connection) -> None:
+        self._open_session(connection, False)
 
     def _open_session(self, connection: Connection, is_unix: bool) -> None:
         session = Session(self._next_session, connection, self, is_unix)
@@ -408,28 +381,35 @@ class Worker:
             found = group.sink(host, message, nbytes) if group is not None else None
             return None if found is None else list(found)
         if isinstance(message, P2POffer | P2PData):
+            if nbytes > PIECE_NBYTES:
+                raise WireError(f"a piece of {nbytes} bytes, allowed are {PIECE_NBYTES}")
             self._relayed[host] = bytearray(nbytes)
             return [memoryview(self._relayed[host])]
         return None
 
     def _peer_message(self, host: int, message: Message, nbytes: int) -> None:
-        if isinstance(message, P2P):
-            relayed = self._relayed.pop(host, None)
-            self.route(message, memoryview(relayed) if relayed is not None else None)
+        relayed = self._relayed.pop(host, None)
+        payload = memoryview(relayed) if relayed is not None else None
+        number = getattr(message, "group", -1)
+        group = self._groups.get(number)
+        if group is None and number > self._newest_group:
+            self._keep_early(number, host, message, payload)
+        elif isinstance(message, P2P):
+            self.route(message, payload)
         elif isinstance(message, GroupLost):
             self._end_group(message.group, error_from_facts(message.error))
-        else:
-            number = getattr(message, "group", -1)
-            group = self._groups.get(number)
-            if group is not None:
-                group.heard(host, message, nbytes)
-            elif isinstance(message, AskVerdict):
-                gone = error_to_facts(EpochEndedError(f"host {self.name} has forgotten group {number}"))
-                self._links.send(host, Decided(number, message.channel, message.number, gone))
-            elif isinstance(message, Freeze):
-                self._links.send(host, Frozen(number, message.channel, message.number, False))
-            elif number > self._newest_group and len(self._early) < EARLY_GROUPS:
-                self._early.setdefault(number, []).append((host, message))  # the coordinator's word is still on its way
+        elif group is not None:
+            group.heard(host, message, nbytes)
+        elif isinstance(message, AskVerdict):
+            gone = error_to_facts(EpochEndedError(f"host {self.name} has forgotten group {number}"))
+            self._links.send(host, Decided(number, message.channel, message.number, gone))
+        elif isinstance(message, Freeze):
+            self._links.send(host, Frozen(number, message.channel, message.number, False))
+
+    def _keep_early(self, number: int, host: int, message: Message, payload: memoryview | None) -> None:
+        """A peer has heard of a group before us: the coordinator's word is still on its way."""
+        if len(self._early) < EARLY_GROUPS or number in self._early:
+            self._early.setdefault(number, []).append((host, message, payload))
 
     def _peer_gone(self, host: int, error: HocketError) -> None:
         log.warning("link to host %d: %s", host, error)

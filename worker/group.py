@@ -200,11 +200,29 @@ class HostGroup:
         found = self.channels.get(channel)
         verdicts = self.verdicts(channel)
         verdicts.highest = max(verdicts.highest, number)
+        if number in verdicts.decided:
+            return verdicts.decided[number] or True
         if found is None:
             return False
+        self._settle_before(found, verdicts, number - 1)
         seen = judge(found.board, number, self.locals, self.bridged)
         self.ring()
         return seen
+
+    def _settle_before(self, channel: HostChannel, verdicts: Verdicts, number: int) -> None:
+        """Remembers how the operation before a contested one ended, while it still stands on the board.
+
+        Whoever is in the contested one has left it, and a verdict lets them go on and write over it. A member that has
+        not (it was stopped, say) asks later.
+        """
+        if number < 1 or number in verdicts.decided:
+            return
+        seen = judge(channel.board, number, self.locals, self.bridged)
+        trial = verdicts.trials.get(number)
+        if trial is not None:
+            trial.sealed = trial.sealed or seen is True
+        elif seen:
+            self._decide(channel.name, number, None if seen is True else seen)
 
     def _decide_alone(self, channel: str, number: int, reason: HocketError | None) -> None:
         seen = self._look(channel, number)

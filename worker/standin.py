@@ -41,7 +41,8 @@ class StandIn:
         """Starts a remote rank's operation. A withdrawn one only takes its number."""
         signature = decode_signature(message.signature)
         recvs: list[Bytes] | None = [np.empty(size, np.uint8) for size in message.recvs]
-        if signature.kind in OBJECTS:
+        keeps = signature.kind == "broadcast_object_list" and signature.root == self.lane.seat.member
+        if signature.kind in OBJECTS and not keeps:
             recvs = None
         elif signature.kind == "exscan" and self.lane.seat.member == 0:
             recvs = []  # rank 0's array stays as it is
