@@ -9,7 +9,7 @@ from hocket.client.collectives import Collectives
 from hocket.client.membership import Membership
 from hocket.client.places import NOWHERE, Place
 from hocket.client.work import Work
-from hocket.protocol.errors import ArgumentError, ArgumentTypeError, ClosedError
+from hocket.protocol.errors import ArgumentError, ArgumentTypeError, ClosedError, DeadlineError
 from hocket.protocol.limits import MEMBERS
 from hocket.protocol.messages import GroupReady, NewGroup
 
@@ -40,7 +40,7 @@ class Group(Collectives):
         self._member_of = membership
         self._place = place
         self._timeout = timeout_s
-        self._calls: dict[tuple[tuple[int, ...], str], itertools.count[int]] = {}
+        self._calls: dict[tuple[tuple[int, ...], str], set[int]] = {}
 
     @property
     def rank(self) -> int:
@@ -142,11 +142,17 @@ class Group(Collectives):
         membership = self._membership(None)
         if membership.ended is not None:
             raise membership.ended
-        call = next(self._calls.setdefault((chosen, name), itertools.count(1)))
+        calls = self._calls.setdefault((chosen, name), set())
+        call = next(number for number in itertools.count(1) if number not in calls)
+        calls.add(call)
         ask = membership.session.request(
             lambda request: NewGroup(request, membership.info.group, chosen, call, name, timeout_s), timeout_s
         )
-        answer = await asyncio.wrap_future(membership.session.engine.call(ask))
+        try:
+            answer = await asyncio.wrap_future(membership.session.engine.call(ask))
+        except (DeadlineError, ArgumentError):
+            calls.discard(call)  # nothing came of it: the next attempt is to meet the others' first one
+            raise
         assert isinstance(answer, GroupReady), f"NewGroup was answered by {type(answer).__name__}"
         return self._client.adopt(answer.info.group, timeout_s)
 

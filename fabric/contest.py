@@ -10,7 +10,7 @@ from hocket.fabric.bells import fence
 from hocket.fabric.board import Board, stage
 from hocket.fabric.plan import Plan, plan_for
 from hocket.fabric.program import has_posted
-from hocket.protocol.errors import AbortedError, HocketError
+from hocket.protocol.errors import HocketError
 from hocket.protocol.signature import Family
 
 
@@ -18,8 +18,8 @@ def judge(board: Board, number: int, locals_: tuple[int, ...], bridged: bool) ->
     """Raises the hand on operation ``number`` and looks.
 
     Returns:
-        True: sealed, it completes everywhere. False: it is not, and nobody has completed it. An error: the members'
-        calls do not match, which all of them find by themselves.
+        True: sealed, it completes everywhere. False: it is not, and nobody has completed it; or its signatures are gone
+        (then whoever could have completed it left word with the worker). An error: the members' calls do not match, which all of them find by themselves.
     """
     board.contest(number)
     fence()
@@ -28,7 +28,7 @@ def judge(board: Board, number: int, locals_: tuple[int, ...], bridged: bool) ->
     texts = [board.signature(member, number) for member in range(board.size)]
     known = tuple(text for text in texts if text is not None)
     if len(known) < board.size:
-        return AbortedError(-1, "the other members have gone on; how it ended is not known any more")
+        return False
     plan = plan_for(known, board.block_nbytes)
     if isinstance(plan, HocketError):
         return plan

@@ -5,6 +5,7 @@ that has no shared memory. All time-outs, withdrawals, contests and verdicts of 
 ends exactly once.
 """
 
+import logging
 import threading
 import time
 from collections import deque
@@ -24,7 +25,9 @@ from hocket.protocol.errors import (
     error_to_facts,
 )
 from hocket.protocol.limits import LATE_WARNING_S
-from hocket.protocol.signature import encode_signature, withdrawn
+from hocket.protocol.signature import decode_signature, encode_signature, withdrawn, withdrawn_error
+
+log = logging.getLogger("hocket.fabric")
 
 Ask = Callable[[int, HocketError | None], None]
 """Asks the worker for a verdict on an operation, with a reason to end it or none."""
@@ -65,8 +68,8 @@ class Lane:
     def deadline_s(self) -> float:
         """When the lane must be polled again at the latest (monotonic clock)."""
         current, queue = self._current, self._queue
-        soonest = min(current.op.deadline_s, current.warn_s) if current else float("inf")
-        return min([soonest, *(op.deadline_s for op in list(queue))])
+        soonest = min(float("inf") if current.reason else current.op.deadline_s, current.warn_s) if current else float("inf")
+        return min([soonest, *(op.deadline_s for op in list(queue) if op.error is None)])
 
     def where(self, op: Operation) -> Where:
         """The operation's place, for an error."""
@@ -144,8 +147,23 @@ class Lane:
         except HocketError as error:
             self._leave(current, error)
             return True
+        except BaseException as broken:  # Ctrl-C in a caller's thread, or no memory: the program cannot be gone on with
+            cut = AbortedError(self.seat.member, f"it was interrupted ({broken!r})")
+            current.steps = _until_sealed(self.seat, current.op.number, cut)
+            self._contest(current, cut)
+            if not isinstance(broken, Exception):
+                raise
+            log.exception("%s failed", self.where(current.op))
         self._watch(current)
+        self._expire_queue()
         return False
+
+    def _expire_queue(self) -> None:
+        """Operations that wait for their turn have a deadline, too; what holds them up is what the first waits for."""
+        now_s = time.monotonic()
+        for op in self._queue:
+            if op.error is None and now_s >= op.deadline_s:
+                self._give_up(op, DeadlineError(op.timeout_s, self.missing(), "operations called before it took all the time"))
 
     def _start_next(self) -> bool:
         if not self._queue:
@@ -156,8 +174,10 @@ class Lane:
         if op.error is None and now_s >= op.deadline_s:
             self._give_up(op, DeadlineError(op.timeout_s, (), "operations called before it took all the time"))
         if op.error is not None:
+            # By verdict, as an abort: the next signatures may be written over this one before all others have seen it.
             withdraw(self.seat, op, time.monotonic_ns())
-            self._pass(op.number, -1)
+            self._current = _Current(op, _wait_for_verdict(), float("inf"))
+            self._contest(self._current, withdrawn_error(self.seat.member, decode_signature(op.text)))
             self._finish(op, op.error)
             return True
         self._current = _Current(op, play(self.seat, op, time.monotonic_ns()), now_s + LATE_WARNING_S)
@@ -228,6 +248,13 @@ class Lane:
 
 def _copy(error: HocketError) -> HocketError:
     return error_from_facts(error_to_facts(error))
+
+
+def _until_sealed(seat: Seat, number: int, error: HocketError) -> Steps:
+    """Waits for the verdict on an operation that broke off here: one that is to complete fails on this member alone."""
+    while seat.sealed < number:
+        yield
+    raise error
 
 
 def _wait_for_verdict() -> Steps:
