@@ -214,6 +214,35 @@ def test_cancelling_an_operation_under_way_asks_for_a_verdict_and_ends_nothing_b
         )  # type: ignore[attr-defined]
 
 
+def test_an_interrupt_inside_the_call_fails_the_operation_here_and_lets_the_others_complete(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with board_channels() as (channels, memberships, opened):
+        for channel in channels:
+            channel.opened(opened)
+        theirs, mine = Call(0, [1.0]), Call(1, [2.0])
+        channels[0].submit(theirs.op)
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr("hocket.fabric.program.reduce_into", interrupt)
+            channels[1].submit(mine.op)
+        (contest,) = posted(memberships[1], Contest)
+        assert "interrupted (KeyboardInterrupt())" in error_from_facts(contest.error).cause  # type: ignore[attr-defined]
+        for channel in channels:
+            channel.verdict(1, None)  # all had posted what they owe
+        carry(*memberships)
+        assert (theirs.outcomes, theirs.array.tolist()) == ([None], [3.0])
+        assert isinstance(mine.error, AbortedError)
+        after = [Call(rank, [5.0]) for rank in (0, 1)]
+        for channel, call in zip(channels, after, strict=True):
+            channel.submit(call.op)
+        carry(*memberships)
+        assert [call.array.tolist() for call in after] == [[10.0], [10.0]]
+
+
+def interrupt(*_arguments: Any) -> None:
+    raise KeyboardInterrupt
+
+
 def test_after_the_epochs_end_nothing_starts_with_or_without_a_board() -> None:
     with board_channels() as (channels, _memberships, opened):
         waiting, late = Call(0, [1.0]), Call(0, [1.0])
