@@ -19,7 +19,8 @@ def judge(board: Board, number: int, locals_: tuple[int, ...], bridged: bool) ->
 
     Returns:
         True: sealed, it completes everywhere. False: it is not, and nobody has completed it; or its signatures are gone
-        (then whoever could have completed it left word with the worker). An error: the members' calls do not match, which all of them find by themselves.
+        (then the worker looked before they were written over). An error: the members' calls do not match, which all of
+        them find by themselves.
     """
     board.contest(number)
     fence()
