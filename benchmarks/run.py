@@ -9,6 +9,7 @@ Tables go to standard output and, with every row of every round, to benchmarks/r
 
 import argparse
 import json
+import signal
 import sys
 import tempfile
 import time
@@ -40,6 +41,7 @@ class Choice:
     sizes: tuple[int, ...]
     ns: tuple[int, ...]
     rounds: int
+    minutes: float
     budget_s: float
     limit_s: float
 
@@ -51,6 +53,9 @@ def choose(arguments: Sequence[str] | None) -> tuple[Choice, argparse.Namespace]
     )
     parser.add_argument("--quick", action="store_true", help="one short round of few sizes, n = 2 unless --ns is given")
     parser.add_argument("--rounds", type=_whole, metavar="N", help="times that everything is measured (3)")
+    parser.add_argument(
+        "--minutes", type=float, default=6.0, metavar="M", help="begin no round that would end later (6)"
+    )
     parser.add_argument("--peers", type=_among(PEERS, "none"), help=f"{','.join(PEERS)} or none (all)", metavar="A,B")
     parser.add_argument("--ops", type=_among(OPS), help=f"{','.join(OPS)} (all)", metavar="A,B")
     parser.add_argument(
@@ -71,6 +76,7 @@ def choose(arguments: Sequence[str] | None) -> tuple[Choice, argparse.Namespace]
         given.sizes or (QUICK_SIZES if quick else SIZES),
         given.ns or ((2,) if quick else (2, 4)),
         given.rounds or (1 if quick else 3),
+        given.minutes,
         given.budget or (0.05 if quick else 0.1),
         given.limit,
     )
@@ -124,8 +130,15 @@ def usable(systems: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
 def measure(choice: Choice, remarks: list[str]) -> Iterator[Row]:
     """Runs all jobs, round after round; in each the next system begins. What does not work is added to ``remarks``."""
     jobs = len(choice.systems) * len(choice.ns) * choice.rounds
-    done = 0
+    done, start_s = 0, time.monotonic()
     for turn in range(choice.rounds):
+        took_s = time.monotonic() - start_s
+        if turn and took_s * (turn + 1) / turn > choice.minutes * 60:
+            remarks.append(
+                f"{turn} of {choice.rounds} rounds: another one would have taken more than {choice.minutes:g} minutes"
+            )
+            say(remarks[-1])
+            return
         first = turn % len(choice.systems)
         for n in choice.ns:
             for system in (*choice.systems[first:], *choice.systems[:first]):
@@ -161,30 +174,34 @@ HOW = (
 )
 
 
-def report(rows: list[Row], choice: Choice, facts: list[str], took_s: float) -> str:
+def report(rows: list[Row], facts: list[str], took_s: float) -> str:
     """The whole report, in markdown."""
     others = Rounds(rows).other_cores()
     load = f"{number(sum(others) / len(others))} on average, {number(max(others))} at most" if others else "unknown"
-    rounds = f"{choice.rounds} round{'s' * (choice.rounds > 1)}, {took_s / 60:.1f} minutes"
+    turns = max((row["round"] for row in rows), default=0)
+    rounds = f"{turns} round{'s' * (turns != 1)}, {took_s / 60:.1f} minutes"
     facts = [*facts, f"- {rounds}; cores that the rest of the machine kept busy meanwhile: {load}"]
     return "\n".join(["# Benchmarks", "", HOW, "", *facts, "", *render(rows)]).rstrip() + "\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the program. Returns 1 if hocket itself could not be measured."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
     choice, given = choose(arguments)
     systems, remarks = usable(choice.systems)
     choice, start_s = replace(choice, systems=systems), time.monotonic()
     facts = describe(systems)
-    rows = list(measure(choice, remarks))
-    text = report(rows, choice, facts + [f"- {remark}" for remark in remarks], time.monotonic() - start_s)
-    lines = "".join(json.dumps(row) + "\n" for row in rows)
     given.out.mkdir(parents=True, exist_ok=True)
-    (given.out / "results.jsonl").write_text(lines, encoding="utf-8")
+    rows = []
+    with open(given.out / "results.jsonl", "w", encoding="utf-8", buffering=1) as file:
+        for row in measure(choice, remarks):
+            rows.append(row)
+            file.write(json.dumps(row) + "\n")
+    text = report(rows, facts + [f"- {remark}" for remark in remarks], time.monotonic() - start_s)
     (given.out / "tables.md").write_text(text, encoding="utf-8")
     if given.keep:
         (HERE / "RESULTS.md").write_text(text, encoding="utf-8")
-    print(lines if given.json else text, end="")
+    print("".join(json.dumps(row) + "\n" for row in rows) if given.json else text, end="")
     return 0 if any(row["system"] == BASE for row in rows) else 1
 
 
