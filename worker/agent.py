@@ -84,7 +84,7 @@ class Worker:
         self._control = Control(config, self.instance, self._open_data_port, self._registered, self._coordinator_says)
         self._doors = Doors(config.token, config.socket_mode)
         self._data_address: tuple[str, int] | None = None
-        self._pulsing = False
+        self._pulsing = self._stopped = False
         self._timer: asyncio.TimerHandle | None = None
         self._relayed: dict[int, bytearray] = {}
         self._newest_group = -1
@@ -117,7 +117,10 @@ class Worker:
         await self._control_task
 
     async def stop(self) -> None:
-        """Tells the ranks and closes everything."""
+        """Tells the ranks and closes everything. Stopping twice is harmless."""
+        if self._stopped:
+            return
+        self._stopped = True
         self._control_task.cancel()
         for session in list(self._sessions.values()):
             session.connection.close()
