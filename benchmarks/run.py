@@ -29,6 +29,8 @@ HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
 PEERS = tuple(system for system in LAUNCHERS if system != BASE)
 QUICK_SIZES = (4, 16 << 10, 1 << 20, 16 << 20)
+QUIET_CORES = 0.3
+"""Others may keep so much of the machine busy before the report warns."""
 T = TypeVar("T")
 
 
@@ -181,6 +183,8 @@ def report(rows: list[Row], facts: list[str], took_s: float) -> str:
     turns = max((row["round"] for row in rows), default=0)
     rounds = f"{turns} round{'s' * (turns != 1)}, {took_s / 60:.1f} minutes"
     facts = [*facts, f"- {rounds}; cores that the rest of the machine kept busy meanwhile: {load}"]
+    if others and sum(others) / len(others) > QUIET_CORES:
+        facts.append("- **the machine was not quiet**: long waits for a core hide what the systems themselves cost")
     return "\n".join(["# Benchmarks", "", HOW, "", *facts, "", *render(rows)]).rstrip() + "\n"
 
 
