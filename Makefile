@@ -57,6 +57,6 @@ docs: setup
 	$(BIN)/python docs/build.py
 
 clean:
-	rm -rf .venv build dist src/*.egg-info docs/_build benchmarks/_out
+	rm -rf .venv build dist src/*.egg-info docs/_build benchmarks/results
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +

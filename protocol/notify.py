@@ -1,17 +1,23 @@
 """Tells systemd how the service is, as sd_notify(3) has it: a datagram to the socket that it names, if it names one."""
 
 import asyncio
+import logging
 import os
 import socket
 
+log = logging.getLogger("hocket.protocol")
+
 
 def notify(state: str) -> None:
-    """Sends a state such as ``READY=1`` or ``STOPPING=1``."""
+    """Sends a state such as ``READY=1`` or ``STOPPING=1``. A manager that is gone does not stop the service."""
     path = os.environ.get("NOTIFY_SOCKET", "")
     if path.startswith(("/", "@")):
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
-            sock.connect(path.replace("@", "\0", 1) if path.startswith("@") else path)
-            sock.sendall(state.encode())
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
+                sock.connect(path.replace("@", "\0", 1) if path.startswith("@") else path)
+                sock.sendall(state.encode())
+        except OSError as broken:
+            log.warning("%s did not reach the service manager at %s: %s", state, path, broken.strerror)
 
 
 def watchdog_interval_s() -> float | None:

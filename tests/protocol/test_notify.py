@@ -57,3 +57,11 @@ def test_the_watchdog_is_fed_at_half_of_what_it_asks(systemd: socket.socket, mon
 
     asyncio.run(main())
     assert systemd.recv(100) == b"WATCHDOG=1"
+
+
+def test_a_manager_that_is_gone_is_logged_and_stops_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("NOTIFY_SOCKET", "/nonexistent/notify.sock")
+    notify("READY=1")
+    assert "READY=1 did not reach the service manager" in caplog.text
