@@ -17,6 +17,9 @@ from hocket.protocol.errors import ArgumentError, ArgumentTypeError, ClosedError
 from hocket.protocol.limits import IDENTITY_NBYTES, OPERATION_TIMEOUT_S
 from hocket.protocol.messages import NOBODY, GroupReady, Join, Joined, JoinNamed
 
+NO_WORLD = 0
+"""As a world size: none, whatever the environment says."""
+
 
 def connect(
     worker: str | None = None,
@@ -36,7 +39,8 @@ def connect(
         worker: the worker's socket (``unix:/path``) or TCP address; else ``HOCKET_WORKER``, else this host's default.
         job: who meets whom; else ``HOCKET_JOB``, else ``default``.
         rank: our rank in the job's world; else ``RANK``, else the coordinator gives one.
-        world_size: size of that world; else ``WORLD_SIZE``; none: a client without a world, for `Client.join`.
+        world_size: size of that world; else ``WORLD_SIZE``; none, or 0 whatever the environment says: a client
+            without a world, for `Client.join`.
         timeout: seconds for joining, and for operations that name no limit (300).
         token: the service's secret, for TCP; else the file that ``HOCKET_TOKEN_FILE`` names.
         name: how people see this client; else host and process id.
@@ -53,7 +57,7 @@ def connect(
         parse_address(worker or env.get("HOCKET_WORKER") or default_socket(), "worker"),
         _named(job or env.get("HOCKET_JOB") or "default", "job"),
         _whole(rank, "rank", env.get("RANK"), 0),
-        _whole(world_size, "world_size", env.get("WORLD_SIZE"), 1),
+        _whole(world_size, "world_size", env.get("WORLD_SIZE"), NO_WORLD),
         seconds(timeout, OPERATION_TIMEOUT_S),
         _token(token, env.get("HOCKET_TOKEN_FILE")),
         _named(name or f"{socket.gethostname()}:{os.getpid()}", "name"),
@@ -76,8 +80,8 @@ class _Settings:
         allow_pickle: bool,
         shared: bool,
     ) -> None:
-        if world_size == NOBODY:
-            rank = NOBODY
+        if world_size in (NOBODY, NO_WORLD):
+            rank = world_size = NOBODY
         elif not NOBODY <= rank < world_size:
             raise ArgumentError("rank", str(rank), f"0 to {world_size - 1} in a world of {world_size}")
         self.worker, self.job, self.rank, self.world_size = worker, job, rank, world_size

@@ -6,6 +6,7 @@ sent before its memory is used again, and Unix sockets pass descriptors along.
 
 import asyncio
 import contextlib
+import logging
 import os
 import socket
 from collections import deque
@@ -17,6 +18,8 @@ from hocket.protocol.errors import ConnectError, HocketError, WireError
 from hocket.protocol.frames import Buffers, FrameReader, encode_frame
 from hocket.protocol.limits import CONNECT_TIMEOUT_S, FRAME_FDS, LIVENESS_S, SOCKET_MODE
 from hocket.protocol.messages import Message
+
+log = logging.getLogger("hocket.protocol")
 
 OnMessage = Callable[[Message, int, list[int]], None]
 OnClosed = Callable[[HocketError | None], None]
@@ -134,6 +137,9 @@ class Connection:
             self.close(_translated(broken, self.peer))
         except HocketError as broken:
             self.close(broken)
+        except Exception as broken:  # a fault of ours: the stream cannot be gone on with, and its other end is to know
+            log.exception("%s: a message could not be dealt with", self.peer)
+            self.close(WireError(f"a message could not be dealt with: {broken!r}"))
 
     def _receive_some(self, buffer: memoryview) -> int:
         if not self._is_unix:

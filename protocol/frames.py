@@ -38,9 +38,9 @@ def encode_frame(message: Message, payload_nbytes: int = 0) -> bytes:
 class FrameReader:
     """Cuts a stream of bytes into frames. Pure: it owns no socket.
 
-    The owner alternates `buffer` (where to receive) and `took` (how much came), and then acts on each message that `next`
-    gives before it asks for the one after it: the sink is asked for a payload only when all that came before it has been
-    dealt with. A message counts when its payload is complete.
+    The owner alternates `buffer` (where to receive) and `took` (how much came), and then acts on each message that
+    `next` gives before it asks for the one after it: the sink is asked for a payload only when all that came before it
+    has been dealt with. A message counts when its payload is complete.
     """
 
     def __init__(self, sink: Sink, *, trusted: bool = False) -> None:

@@ -166,7 +166,7 @@ def withdrawn_error(rank: int, signature: Signature) -> HocketError:
     """What the others raise for a member whose call was wrong: its error where that names the rank, else aborted."""
     assert signature.error is not None
     cause = error_from_facts(signature.error)
-    if isinstance(cause, SerialiseError):
+    if isinstance(cause, SerialiseError) or type(cause) is AbortedError:
         return cause
     return AbortedError(rank, f"{signature.kind}: {cause.sentence()}")
 

@@ -59,6 +59,13 @@ def test_a_rank_in_the_environment_means_nothing_without_a_world(monkeypatch: py
     assert settings(hocket.connect()).rank == -1
 
 
+def test_a_world_of_nobody_is_none_whatever_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "2")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    found = settings(hocket.connect(world_size=0))
+    assert (found.rank, found.world_size) == (-1, -1)
+
+
 @pytest.mark.parametrize(
     ("how", "argument"),
     [
@@ -66,7 +73,7 @@ def test_a_rank_in_the_environment_means_nothing_without_a_world(monkeypatch: py
         ({"job": "x" * (IDENTITY_NBYTES + 1)}, "job"),
         ({"rank": 2, "world_size": 2}, "rank"),
         ({"rank": -1, "world_size": 2}, "rank"),
-        ({"world_size": 0}, "world_size"),
+        ({"world_size": -1}, "world_size"),
         ({"timeout": 0}, "timeout"),
         ({"timeout": float("nan")}, "timeout"),
         ({"name": "x" * (IDENTITY_NBYTES + 1)}, "name"),
