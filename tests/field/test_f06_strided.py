@@ -96,11 +96,9 @@ async def test_f06h_gather_of_a_column(layout: Layout) -> None:
 
 
 @on_layouts(3)
-@pytest.mark.parametrize("count", [1, 7, 100_003, 600_000])
+@pytest.mark.parametrize("count", [7, 100_003])
 @pytest.mark.parametrize("kind", ["all_reduce", "reduce_scatter_tensor", "all_gather_into_tensor", "all_to_all_single", "scan"])
 async def test_f06_strided_inputs_and_outputs_of_any_size_and_kind(layout: Layout, count: int, kind: str) -> None:
-    if count == 600_000 and kind not in ("all_reduce", "all_to_all_single"):
-        pytest.skip("large arrays are tried with two kinds")
     n = 3
     async with ranks(layout) as world:
         rng = np.random.default_rng(1)
