@@ -1,7 +1,7 @@
 """Barriers: who has arrived at which, and how the monitored ones end. Pure: no clock, no sockets.
 
-Plain barriers are released by the workers among themselves; they are noted here to be looked at. A monitored barrier is
-decided here: released when all have arrived, broken at the earliest deadline of those who wait, or when a member is
+Plain barriers are released by the workers among themselves; they are noted here to be looked at. The two kinds are counted
+apart by their members, hence the kind in the key. A monitored barrier is decided here: released when all have arrived, broken at the earliest deadline of those who wait, or when a member is
 lost. Either way it ends once, and the same for everyone, also for those who arrive later.
 """
 
@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 
 from hocket.coordinator.deadlines import Deadlines
 from hocket.coordinator.events import Effect, Send
-from hocket.protocol.errors import DeadlineError, HocketError, MismatchError, Ranks, Where, error_to_facts, name_ranks
+from hocket.protocol.errors import DeadlineError, HocketError, Ranks, Where, error_to_facts, name_ranks
 from hocket.protocol.messages import BarrierArrive, BarrierEnds, Facts, GroupInfo
 
 ENDED_KEPT = 4096
-BarrierKey = tuple[int, str, int]
+BarrierKey = tuple[int, str, int, bool]
+"""Group, channel, number, and whether it is monitored."""
 
 
 @dataclass(slots=True, eq=False)
@@ -38,7 +39,7 @@ class Barrier:
     @property
     def key(self) -> BarrierKey:
         """What it is known by."""
-        return self.group.group, self.channel, self.number
+        return self.group.group, self.channel, self.number, self.monitored
 
     def missing(self) -> Ranks:
         """Ranks that have not arrived."""
@@ -73,9 +74,9 @@ class Barriers:
 
     def arrive(self, host: int, group: GroupInfo, message: BarrierArrive, now: float) -> list[Effect]:
         """Ranks of a host have entered a barrier of a living group; they have been checked to be members there."""
-        key = (message.group, message.channel, message.number)
+        key = (message.group, message.channel, message.number, message.monitored)
         if key in self._outcomes:
-            return [Send(host, BarrierEnds(*key, self._outcomes[key]))]
+            return [Send(host, BarrierEnds(*key[:3], self._outcomes[key]))]
         if not message.ranks or key in self._plain_ended:
             return []
         barrier = self.waiting.get(key)
@@ -83,8 +84,6 @@ class Barriers:
             barrier = Barrier(group, message.channel, message.number, message.monitored, now)
             barrier.token = self._deadlines.add(float("inf"), barrier)
             self.waiting[key] = barrier
-        if barrier.monitored != message.monitored:
-            return self._end(barrier, self._mismatch(barrier, message))
         for rank in message.ranks:
             barrier.arrived.setdefault(rank, now)
         barrier.wait_all |= message.wait_all
@@ -100,15 +99,10 @@ class Barriers:
             self._deadlines.discard(barrier.token)
             barrier.token = self._deadlines.add(barrier.due_s, barrier)
 
-    def _mismatch(self, barrier: Barrier, message: BarrierArrive) -> HocketError:
-        names = {True: "monitored_barrier", False: "barrier"}
-        first = (tuple(sorted(barrier.arrived)), names[barrier.monitored])
-        return MismatchError((first, (message.ranks, names[message.monitored]))).at(barrier.where())
-
-    def leave(self, key: BarrierKey) -> list[Effect]:
-        """A host says that a barrier has ended there without us."""
-        barrier = self.waiting.get(key)
-        if barrier is not None and not barrier.monitored:
+    def leave(self, key: tuple[int, str, int]) -> list[Effect]:
+        """A host says that a plain barrier has ended there without us."""
+        barrier = self.waiting.get((*key, False))
+        if barrier is not None:
             self._drop(barrier, None)
         return []
 
@@ -126,7 +120,7 @@ class Barriers:
         for barrier in [barrier for barrier in self.waiting.values() if barrier.group.group == group]:
             if barrier.monitored:
                 self.broken += 1
-                effects += [Send(host, BarrierEnds(*barrier.key, error)) for host, error in errors.items()]
+                effects += [Send(host, BarrierEnds(*barrier.key[:3], error)) for host, error in errors.items()]
             self._drop(barrier, None)
         for ended in (self._outcomes, self._plain_ended):
             for key in [key for key in ended if key[0] == group]:
@@ -140,15 +134,14 @@ class Barriers:
             self.released += 1
         else:
             self.broken += 1
-        if not barrier.monitored and error is None:
+        if not barrier.monitored:
             return []
-        return [Send(host.host, BarrierEnds(*barrier.key, facts)) for host in barrier.group.hosts]
+        return [Send(host.host, BarrierEnds(*barrier.key[:3], facts)) for host in barrier.group.hosts]
 
     def _drop(self, barrier: Barrier, outcome: Facts | None) -> None:
         self._deadlines.discard(barrier.token)
         del self.waiting[barrier.key]
-        decided = barrier.monitored or outcome is not None
-        ended = self._outcomes if decided else self._plain_ended
+        ended = self._outcomes if barrier.monitored else self._plain_ended
         ended[barrier.key] = outcome
         while len(ended) > ENDED_KEPT:
             ended.popitem(last=False)

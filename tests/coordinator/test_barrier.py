@@ -6,9 +6,7 @@ from hocket.protocol.errors import (
     DeadlineError,
     Member,
     MemberLostError,
-    MismatchError,
     Where,
-    error_from_facts,
     error_to_facts,
 )
 from hocket.protocol.messages import BarrierArrive, BarrierEnds, Facts, GroupInfo, HostInfo, MemberInfo
@@ -102,13 +100,13 @@ def test_the_end_of_another_group_breaks_nothing(barriers: Machine) -> None:
     assert len(barriers.waiting) == 1
 
 
-def test_members_that_disagree_on_what_barrier_it_is_all_hear_so(barriers: Machine) -> None:
-    barriers.enter(0, monitored=False)
-    effects = barriers.enter(2, monitored=True)
-    error = error_from_facts(effects[0].message.error)  # type: ignore[union-attr,arg-type]
-    assert isinstance(error, MismatchError)
-    assert error.calls == (((0,), "barrier"), ((2,), "monitored_barrier"))
-    assert effects == ends(error_to_facts(error), 1, 2)
+def test_monitored_and_plain_barriers_of_one_number_are_apart(barriers: Machine) -> None:
+    barriers.enter(0, 1, 2, monitored=False)
+    barriers.enter(0, monitored=False, number=2)
+    barriers.enter(0, 1)
+    assert [(barrier.number, barrier.monitored) for barrier in barriers.waiting.values()] == [(2, False), (1, True)]
+    assert barriers.enter(2) == ends(None, 1, 2)
+    assert [barrier.monitored for barrier in barriers.waiting.values()] == [False]
 
 
 def test_arriving_twice_or_with_nobody_counts_for_nothing(barriers: Machine) -> None:

@@ -88,3 +88,12 @@ async def test_f03_what_was_complete_before_a_member_left_stays_complete(layout:
         await world[1].close()
         await work
         assert (x[0] == 2).all()
+
+
+@on_layouts(2)
+async def test_f03_barriers_of_both_kinds_in_turn(layout: Layout) -> None:
+    async with ranks(layout) as world:
+        for _ in range(3):
+            await values(world, lambda c: c.barrier())
+            await values(world, lambda c: c.monitored_barrier())
+            await values(world, lambda c: c.monitored_barrier())
