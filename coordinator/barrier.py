@@ -1,8 +1,9 @@
 """Barriers: who has arrived at which, and how the monitored ones end. Pure: no clock, no sockets.
 
-Plain barriers are released by the workers among themselves; they are noted here to be looked at. The two kinds are counted
-apart by their members, hence the kind in the key. A monitored barrier is decided here: released when all have arrived, broken at the earliest deadline of those who wait, or when a member is
-lost. Either way it ends once, and the same for everyone, also for those who arrive later.
+Plain barriers are released by the workers among themselves; they are noted here to be looked at. The two kinds are
+counted apart by their members, hence the kind in the key. A monitored barrier is decided here: released when all have
+arrived, broken at the earliest deadline of those who wait, or when a member is lost. Either way it ends once, and the
+same for everyone, also for those who arrive later.
 """
 
 from collections import OrderedDict
