@@ -9,7 +9,7 @@ from hocket.client.collectives import Collectives
 from hocket.client.membership import Membership
 from hocket.client.places import NOWHERE, Place
 from hocket.client.work import Work
-from hocket.protocol.errors import ArgumentError, ArgumentTypeError, ClosedError, DeadlineError
+from hocket.protocol.errors import ArgumentError, ArgumentTypeError, ClosedError, DeadlineError, MemberLostError
 from hocket.protocol.limits import MEMBERS
 from hocket.protocol.messages import GroupReady, NewGroup
 
@@ -140,8 +140,9 @@ class Group(Collectives):
 
     async def _form(self, chosen: tuple[int, ...], name: str, timeout_s: float) -> "Group":
         membership = self._membership(None)
-        if membership.ended is not None:
-            raise membership.ended
+        ended = membership.ended
+        if ended is not None and not (isinstance(ended, MemberLostError) and not set(chosen) & set(ended.ranks)):
+            raise ended  # but survivors of a lost member may make a new group of themselves
         calls = self._calls.setdefault((chosen, name), set())
         call = next(number for number in itertools.count(1) if number not in calls)
         calls.add(call)
@@ -150,7 +151,7 @@ class Group(Collectives):
         )
         try:
             answer = await asyncio.wrap_future(membership.session.engine.call(ask))
-        except (DeadlineError, ArgumentError):
+        except (DeadlineError, ArgumentError, MemberLostError):
             calls.discard(call)  # nothing came of it: the next attempt is to meet the others' first one
             raise
         assert isinstance(answer, GroupReady), f"NewGroup was answered by {type(answer).__name__}"

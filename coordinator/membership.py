@@ -32,7 +32,17 @@ from hocket.coordinator.forming import (
     check_world,
     generate_name,
 )
-from hocket.coordinator.records import Group, GroupChange, Host, Key, Loss, Session, SessionChange, SessionState
+from hocket.coordinator.records import (
+    Group,
+    GroupChange,
+    GroupState,
+    Host,
+    Key,
+    Loss,
+    Session,
+    SessionChange,
+    SessionState,
+)
 from hocket.coordinator.registry import Registry
 from hocket.protocol.errors import (
     ArgumentError,
@@ -188,7 +198,7 @@ class Membership(Registry):
         self.counts.joins += 1
 
     def _ask_group(self, session: Session, message: AskGroup) -> None:
-        parent = self.groups.get(message.parent)
+        parent = self.find(message.parent)
         if parent is None:
             if not 0 < message.parent < self.next_group:
                 raise ArgumentError("group", f"number {message.parent}", "a group that was formed")
@@ -201,6 +211,8 @@ class Membership(Registry):
         if forming is None or member.rank not in message.ranks:
             check_ranks(parent, message.ranks, member.rank)
             check_group_name(message.name)
+            if parent.state is GroupState.ENDED and any(self.is_gone(parent, rank) for rank in message.ranks):
+                raise self.end_of(message.parent)  # the others may make a new group of themselves
             size = len(message.ranks)
             forming = Forming(key, Kind.SUB, session.job, message.name, size, parent, message.ranks, message.call)
         seat = message.ranks.index(member.rank)
@@ -345,7 +357,16 @@ class Membership(Registry):
             group = self.groups[number]
             error = error_to_facts(MemberLostError(group.named_members(keys), cause, detail))
             self._end(group, change, error, gone=keys)
+        self._disband(keys, cause, detail)
         self._retry(lost)
+
+    def _disband(self, keys: set[Key], cause: str, detail: str) -> None:
+        """Refuses what survivors of an ended group were about to form with some that are lost now, too."""
+        for forming in list(self.forming.values()):
+            parent = forming.parent
+            lost = () if parent is None else tuple(m for m in parent.named_members(keys) if m.rank in forming.ranks)
+            for ask in list(forming.asks) if lost else ():
+                self._refuse(ask, error_to_facts(MemberLostError(lost, cause, detail)))
 
     def _leave(self, key: Key, number: int) -> None:
         session, group = self.sessions.get(key), self.find(number)
@@ -384,7 +405,7 @@ class Membership(Registry):
         hosts = [host.host for host in group.info.hosts if any(member.host == host.host for member in staying)]
         errors = [(host, told.get(host, error)) for host in hosts if host in self.hosts]
         group.change(change)
-        group.error, group.ended_s = error, self._now
+        group.error, group.ended_s, group.gone = error, self._now, gone
         del self.groups[number]
         self.ended[number] = group
         while len(self.ended) > ENDED_KEPT:
@@ -397,6 +418,8 @@ class Membership(Registry):
         for host, facts in errors:
             self._send(host, GroupLost(number, facts))
         for forming in [forming for forming in self.forming.values() if forming.parent is group]:
+            if gone and not any(self.is_gone(group, rank) for rank in forming.ranks):
+                continue  # survivors that heard of it before we did
             for ask in list(forming.asks):
                 self._refuse(ask, told.get(ask.session.host.host, error))
         what = f"group {group.info.name!r} of job {group.info.job!r}, epoch {group.info.epoch}"

@@ -134,6 +134,8 @@ class Group:
     error: Facts | None = None
     ended_s: float = 0.0
     children: set[str] = field(default_factory=set)
+    gone: set[Key] = field(default_factory=set)
+    """members whose loss or leaving ended it"""
     _by_key: dict[Key, MemberInfo] = field(init=False)
 
     def __post_init__(self) -> None:

@@ -42,6 +42,12 @@ class Registry:
         """A group that lives, or ended not long ago."""
         return self.groups.get(number) or self.ended.get(number)
 
+    def is_gone(self, group: Group, rank: int) -> bool:
+        """Whether a member of a group that lives or has ended can take part in nothing new that comes of it."""
+        member = group.info.members[rank]
+        key = member.host, member.session
+        return key in group.gone or key not in self.sessions
+
     def world_forming(self, job: str) -> Forming | None:
         """The world of a job that waits for members."""
         return self.forming.get((Kind.WORLD, job))

@@ -510,18 +510,50 @@ def test_a_lone_caller_hears_who_did_not_ask_and_what_they_asked_for_instead(clu
     )
 
 
-def test_the_end_of_a_parent_ends_the_asking_but_not_the_groups_of_survivors(cluster: Cluster) -> None:
+def test_the_end_of_a_parent_ends_the_asking_with_who_is_lost_but_not_that_of_survivors(cluster: Cluster) -> None:
     world = cluster.world(A, A, B)
     cluster.ask(A, 1, world, 0, 1)
     survivors = formed(cluster.ask(A, 2, world, 0, 1))
     cluster.ask(A, 1, world, 0, 1, call=2)
+    cluster.ask(A, 2, world, 1, 2)
     error = error_to_facts(MemberLostError((Member(2, "b", 103),), "killed"))
     assert cluster.say(B, SessionEnds(3, "killed", "")) == [
         Send(1, GroupLost(world.group, error)),
-        Send(1, RequestFailed(1, 11, error)),
+        Send(1, RequestFailed(2, 11, error)),
     ]
     assert list(cluster.machine.groups) == [survivors.group]
-    assert isinstance(refusal(cluster.ask(A, 2, world, 0, 1, call=2)), MemberLostError)
+    assert formed(cluster.ask(A, 2, world, 0, 1, call=2)).name == "world/0.1#2"
+
+
+def test_survivors_of_an_ended_group_make_a_new_one_without_the_lost(cluster: Cluster) -> None:
+    world = cluster.world(A, A, B, B)
+    cluster.say(B, SessionEnds(3, "killed", ""))
+    assert cluster.ask(A, 1, world, 0, 1, 3) == cluster.ask(A, 2, world, 0, 1, 3) == []
+    info = formed(cluster.ask(B, 4, world, 0, 1, 3))
+    assert [member.world_rank for member in info.members] == [0, 1, 3] and info.parent == world.group
+    error = refusal(cluster.ask(A, 1, world, 0, 2))
+    assert isinstance(error, MemberLostError) and error.ranks == (2,)
+
+
+def test_survivors_who_form_a_group_hear_of_a_second_loss(cluster: Cluster) -> None:
+    world = cluster.world(A, B, A, B)
+    cluster.say(B, SessionEnds(2, "killed", ""))
+    cluster.ask(A, 1, world, 0, 2, 3)
+    (sent,) = cluster.say(B, SessionEnds(4, "exited", "why"))
+    error = refusal([sent])
+    assert isinstance(error, MemberLostError) and (error.ranks, error.cause) == ((3,), "exited")
+    cluster.ask(A, 1, world, 0, 2)
+    assert formed(cluster.ask(A, 3, world, 0, 2)).parent == world.group
+
+
+def test_a_member_that_left_an_ended_group_is_none_of_its_survivors(cluster: Cluster) -> None:
+    world = cluster.world(A, A, B)
+    sub = [cluster.ask(A, 1, world, 0, 1, 2), cluster.ask(A, 2, world, 0, 1, 2)]
+    group = formed(cluster.ask(B, 3, world, 0, 1, 2))
+    cluster.say(A, LeaveGroup(2, group.group))
+    assert sub == [[], []] and isinstance(refusal(cluster.ask(A, 1, group, 0, 1)), MemberLostError)
+    cluster.ask(A, 1, group, 0, 2)
+    assert formed(cluster.ask(B, 3, group, 0, 2)).parent == group.group
 
 
 def test_a_group_that_nobody_remembers_has_ended_and_one_that_never_was_is_a_wrong_argument(
