@@ -519,7 +519,7 @@ def test_the_end_of_a_parent_ends_the_asking_with_who_is_lost_but_not_that_of_su
     error = error_to_facts(MemberLostError((Member(2, "b", 103),), "killed"))
     assert cluster.say(B, SessionEnds(3, "killed", "")) == [
         Send(1, GroupLost(world.group, error)),
-        Send(1, RequestFailed(2, 11, error)),
+        Send(1, RequestFailed(2, 21, error)),
     ]
     assert list(cluster.machine.groups) == [survivors.group]
     assert formed(cluster.ask(A, 2, world, 0, 1, call=2)).name == "world/0.1#2"
