@@ -45,8 +45,8 @@ STRANGERS = 512
 """Connections that may be unauthenticated at a time; one more costs the oldest its place."""
 ACCEPT_PAUSE_S = 0.1
 NUMBERING_BEGAN_S = 1_767_225_600
-"""2026-01-01: groups are numbered by their time, so that a restarted coordinator uses no number twice."""
-GROUPS_PER_S = 100
+"""2026-01-01: groups and hosts are numbered by their time, so that a restarted coordinator uses no number twice."""
+NUMBERS_PER_S = 100
 OPERATIONS_LIMIT_S = 1.0
 logger = logging.getLogger("hocket.coordinator")
 
@@ -59,8 +59,8 @@ class Coordinator:
 
     def __init__(self, config: CoordinatorConfig | None = None) -> None:
         self.config = config or CoordinatorConfig()
-        first_group = max(1, int((time.time() - NUMBERING_BEGAN_S) * GROUPS_PER_S))
-        self.core = Core(self.config.liveness_s, self.config.heartbeat_s, first_group)
+        first = max(1, int((time.time() - NUMBERING_BEGAN_S) * NUMBERS_PER_S))
+        self.core = Core(self.config.liveness_s, self.config.heartbeat_s, first)
         self.port = self.config.port
         self.http_port = self.config.http_port
         self.strangers_turned_away = 0
@@ -68,7 +68,8 @@ class Coordinator:
         self._workers: dict[int, Connection] = {}
         self._admissions: set[asyncio.Task[None]] = set()
         self._strangers: dict[asyncio.Task[None], Connection] = {}
-        self._numbers = count(1)
+        self._hosts = count(first)
+        self._requests = count(1)
         self._questions: dict[tuple[int, int], asyncio.Future[tuple[OperationInfo, ...]]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._accepting: asyncio.Task[None] | None = None
@@ -173,7 +174,7 @@ class Coordinator:
         if is_loopback(register.address) and not is_loopback(peer):
             detail = f"host {register.name!r} advertises it to its peers, but is at {peer}: they would reach themselves"
             raise ConnectError(register.address, "HOCKET_DATA_ADDRESS or --data-address", detail)
-        host = next(self._numbers)
+        host = next(self._hosts)
         address = register.address or peer
         info = HostInfo(host, register.name, address, register.port, register.pid, register.instance)
         self.core.membership.check_worker(info)
@@ -231,7 +232,7 @@ class Coordinator:
 
     async def ask_operations(self, limit_s: float | None = None) -> dict[int, tuple[OperationInfo, ...] | None]:
         """What is under way on each host; None for those that did not answer within ``limit_s`` (1 second)."""
-        request = next(self._numbers)
+        request = next(self._requests)
         asked = {host: self._loop.create_future() for host in self._workers}
         self._questions.update({(host, request): answer for host, answer in asked.items()})
         try:

@@ -82,9 +82,10 @@ class Worker:
         self._links = Links(config.token, self._peer_message, self._peer_gone, self._peer_sink)
         self._links.instance = self.instance
         self._control = Control(config, self.instance, self._open_data_port, self._registered, self._coordinator_says)
+        self._control_task: asyncio.Task[None] | None = None
         self._doors = Doors(config.token, config.socket_mode)
         self._data_address: tuple[str, int] | None = None
-        self._pulsing = self._stopped = False
+        self._pulsing = self._listens = self._stopped = False
         self._timer: asyncio.TimerHandle | None = None
         self._relayed: dict[int, bytearray] = {}
         self._newest_group = -1
@@ -99,6 +100,7 @@ class Worker:
         self._loop.add_reader(self.bells.fds[WORKER_BELL], self._rung)
         self.bells.lie_down(WORKER_BELL)  # for good: the loop always sleeps on its descriptors
         self._doors.open(Address(path=self.config.socket), "--socket (HOCKET_SOCKET)", "client", self._open_local)
+        self._listens = True
         if self.config.listen is not None:
             sock = self._doors.open(self.config.listen, "--listen (HOCKET_LISTEN)", "client", self._open_remote)
             self.listen_port = sock.getsockname()[1]
@@ -106,6 +108,7 @@ class Worker:
 
     async def registered(self) -> None:
         """Waits until the coordinator knows us. Raises what makes that impossible."""
+        assert self._control_task is not None, "the worker was not started"
         waiting = self._loop.create_task(self._control.registered.wait())
         await asyncio.wait({waiting, self._control_task}, return_when=asyncio.FIRST_COMPLETED)
         if not waiting.done():
@@ -114,26 +117,30 @@ class Worker:
 
     async def run(self) -> None:
         """Waits for the end of the control stream, which comes only by an error that trying again does not mend."""
+        assert self._control_task is not None, "the worker was not started"
         await self._control_task
 
     async def stop(self) -> None:
-        """Tells the ranks and closes everything. Stopping twice is harmless."""
+        """Tells the ranks and closes everything. Stopping twice is harmless, as is stopping after a failed start."""
         if self._stopped:
             return
         self._stopped = True
-        self._control_task.cancel()
+        if self._control_task is not None:
+            self._control_task.cancel()
+            await asyncio.gather(self._control_task, return_exceptions=True)
+        await self._links.close()  # before our ranks are gone: other hosts are to hear that we are, with all of them
         for session in list(self._sessions.values()):
             session.connection.close()
-        await asyncio.gather(self._control_task, return_exceptions=True)
+        await asyncio.sleep(0)  # for the sessions to hear of it
         await self._doors.close()
         for group in self._groups.values():
             await group.close()
-        await self._links.close()
         if self._timer is not None:
             self._timer.cancel()
         self._loop.remove_reader(self.bells.fds[WORKER_BELL])
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self.config.socket)
+        if self._listens:  # else it is another worker's
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.config.socket)
         self.bells.close()
 
     # --- data port and coordinator -----------------------------------------------------------------------------------
@@ -191,7 +198,7 @@ class Worker:
         self._groups[message.info.group] = group
         self._newest_group = max(self._newest_group, message.info.group)
         for host in message.info.hosts:
-            if host.host != self.number:
+            if host.host != group.number:
                 self._links.ensure(host)
         places = {self._sessions[s].place for s in group.sessions if s in self._sessions}
         group.wake, group.stands_in = places - {WORKER_BELL}, WORKER_BELL in places
@@ -206,6 +213,8 @@ class Worker:
             if payload is not None:
                 self._relayed[host_number] = bytearray(payload)
             self._peer_message(host_number, early, 0)
+        for stale in [number for number in self._early if number < self._newest_group]:  # they formed without us
+            del self._early[stale]
 
     def _end_group(self, number: int, error: HocketError, *, spread: bool = False) -> None:
         group = self._groups.get(number)
@@ -222,7 +231,7 @@ class Worker:
                         standin.lane.finish(error)
         if spread:
             for host in group.hosts:
-                if host != self.number:
+                if host != group.number:
                     self._links.send(host, GroupLost(number, error_to_facts(error)))
         self.pulse_soon()
         self._ended.append(number)
@@ -323,7 +332,7 @@ class Worker:
         """Bells of a group's members, those that are new to a session, and their descriptors."""
         places = []
         for member in group.info.members:
-            session = self._sessions.get(member.session) if member.host == self.number else None
+            session = self._sessions.get(member.session) if member.host == group.number else None
             places.append(session.place if session is not None else WORKER_BELL)
         new = tuple(sorted(set(places) - known - {WORKER_BELL}))
         known.update(new)
@@ -416,18 +425,20 @@ class Worker:
 
     def _peer_gone(self, host: int, error: HocketError) -> None:
         log.warning("link to host %d: %s", host, error)
+        self._relayed.pop(host, None)  # of a piece that was cut midway
         self.send_to_coordinator(PeerSilent(host, str(error)))
         affected = [group for group in self._groups.values() if host in group.hosts]
         for group in affected:
             group.host_gone(host, error)
-        self._loop.call_later(UNREACHABLE_GRACE_S, self._give_up_on, host, str(error))
+        self._loop.call_later(UNREACHABLE_GRACE_S, self._give_up_on, host, affected, str(error))
 
-    def _give_up_on(self, host: int, detail: str) -> None:
-        for group in [group for group in self._groups.values() if host in group.hosts and group.ended is None]:
+    def _give_up_on(self, host: int, affected: list[HostGroup], detail: str) -> None:
+        for group in affected:
             names = {entry.host: entry.name for entry in group.info.hosts}
             lost = tuple(Member(m.rank, names[host], m.pid) for m in group.info.members if m.host == host)
             self._end_group(group.info.group, MemberLostError(lost, "unreachable", detail))
-        self._links.forget(host)
+        if not self._links.is_reachable(host):  # else a group that formed since has brought it back
+            self._links.forget(host)
 
     def route(self, message: Message, payload: memoryview | None) -> None:
         """Brings a point-to-point message to its receiver here, or to its host."""
@@ -438,7 +449,7 @@ class Worker:
             return
         member = group.info.members[to]
         parts = [] if payload is None else [payload]
-        if member.host != self.number:
+        if member.host != group.number:
             self._links.send(member.host, message, parts)
         elif member.session in self._sessions:
             self._sessions[member.session].connection.send(message, parts)

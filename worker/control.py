@@ -104,5 +104,7 @@ class Control:
         log.warning("coordinator %s is gone; groups that exist go on", self._config.coordinator)
 
     def _received(self, message: Message, _nbytes: int, _fds: list[int]) -> None:
-        if not isinstance(message, Heartbeat):
+        if isinstance(message, Refused):  # whether we may come back is answered when we do
+            log.warning("coordinator %s: %s", self._config.coordinator, error_from_facts(message.error))
+        elif not isinstance(message, Heartbeat):
             self._on_message(message)

@@ -80,13 +80,15 @@ class HostGroup:
     def __init__(self, info: GroupInfo, host: Host) -> None:
         self.info = info
         self._host = host
+        self.number = host.number
+        """this host's number in the group; a coordinator that was restarted gives the worker another one"""
         self.hosts = tuple(sorted(entry.host for entry in info.hosts))
         self.members = tuple(tuple(m.rank for m in info.members if m.host == number) for number in self.hosts)
-        self.me = self.hosts.index(host.number)
+        self.me = self.hosts.index(self.number)
         self.locals = self.members[self.me]
         self.bridged = len(self.hosts) > 1
         self.channels: dict[str, HostChannel] = {}
-        self.sessions: dict[int, int] = {m.session: m.rank for m in info.members if m.host == host.number}
+        self.sessions: dict[int, int] = {m.session: m.rank for m in info.members if m.host == self.number}
         self.wake: set[int] = set()
         self.stands_in = False
         """whether members here have no shared memory, so that the worker itself is to be woken for them"""
@@ -186,7 +188,7 @@ class HostGroup:
             self._decide_alone(channel, number, reason)
             return
         decider = self._decider()
-        if decider == self._host.number:
+        if decider == self.number:
             self._try(channel, number, reason)
         elif number not in verdicts.asked or (reason is not None and verdicts.asked[number] is None):
             verdicts.asked[number] = reason
@@ -194,7 +196,7 @@ class HostGroup:
             self._host.send_to_host(decider, AskVerdict(self.info.group, channel, number, facts))
 
     def _decider(self) -> int:
-        return min(host for host in self.hosts if host == self._host.number or self._host.is_reachable(host))
+        return min(host for host in self.hosts if host == self.number or self._host.is_reachable(host))
 
     def _look(self, channel: str, number: int) -> HocketError | bool:
         found = self.channels.get(channel)
@@ -245,7 +247,7 @@ class HostGroup:
         if trial is not None:
             trial.reason = trial.reason or reason
             return
-        others = {host for host in self.hosts if host != self._host.number and self._host.is_reachable(host)}
+        others = {host for host in self.hosts if host != self.number and self._host.is_reachable(host)}
         verdicts.trials[number] = trial = Trial(others, reason)
         seen = self._look(channel, number)
         trial.sealed = seen is True
@@ -272,7 +274,7 @@ class HostGroup:
     def _announce(self, channel: str, number: int, error: HocketError | None) -> None:
         facts = None if error is None else error_to_facts(error)
         for host in self.hosts:
-            if host != self._host.number:
+            if host != self.number:
                 self._host.send_to_host(host, Decided(self.info.group, channel, number, facts))
 
     def _decide(self, channel: str, number: int, error: HocketError | None) -> None:

@@ -10,7 +10,7 @@ from hocket.protocol.connection import Connection, dial
 from hocket.protocol.errors import ConnectError, HocketError, WireError
 from hocket.protocol.frames import Buffers
 from hocket.protocol.handshake import introduce
-from hocket.protocol.limits import CONNECT_TIMEOUT_S, RECONNECT_FIRST_S
+from hocket.protocol.limits import CONNECT_TIMEOUT_S, HANDSHAKE_TIMEOUT_S, RECONNECT_FIRST_S
 from hocket.protocol.messages import HostInfo, Message, PeerHello
 
 log = logging.getLogger("hocket.worker")
@@ -23,6 +23,8 @@ PeerSink = Callable[[int, Message, int], Buffers | None]
 @dataclass(slots=True)
 class _Link:
     host: HostInfo
+    me: int
+    """our own number, as the groups that use this link know it"""
     connection: Connection | None = None
     backlog: list[tuple[Message, list[memoryview]]] = field(default_factory=list)
     up: asyncio.Event = field(default_factory=asyncio.Event)
@@ -41,11 +43,11 @@ class Links:
         self.instance = ""
 
     def ensure(self, host: HostInfo) -> None:
-        """Sees to it that there is a link to ``host``, now or soon."""
-        link = self._links.get(host.host)
-        if link is None:
-            link = self._links[host.host] = _Link(host)
-            if self.me < host.host:
+        """Sees to it that there is a link to ``host``, now or soon. One that has ended is made anew."""
+        if not self.is_reachable(host.host):
+            self.forget(host.host)
+            link = self._links[host.host] = _Link(host, self.me)
+            if link.me < host.host:
                 link.dialler = asyncio.get_running_loop().create_task(self._dial(link))
             else:
                 link.dialler = asyncio.get_running_loop().create_task(self._await_dialler(link))
@@ -79,13 +81,24 @@ class Links:
             await link.connection.written()
 
     async def accept(self, connection: Connection) -> None:
-        """Takes a connection of a peer that has proved itself; a wrong incarnation is refused."""
-        hello = await connection.receive()
+        """Takes a connection of a peer that has proved itself; a wrong incarnation is refused.
+
+        A second connection means that the peer has lost the first one, whether or not we have heard so.
+        """
+        try:
+            async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
+                hello = await connection.receive()
+        except TimeoutError:
+            raise WireError(f"it did not say who it is within {HANDSHAKE_TIMEOUT_S:g} s") from None
         if not isinstance(hello, PeerHello) or hello.wanted != self.instance:
-            raise WireError(f"{connection.peer} looks for another worker than this one")
+            raise WireError("it looks for another worker than this one")
         link = self._links.get(hello.host)
-        if link is None:
-            link = self._links[hello.host] = _Link(HostInfo(hello.host, "", "", 0, 0, hello.instance))
+        if link is not None and link.connection is not None:
+            self._gone(link, ConnectError(connection.peer, "the network", "the other side connected anew"))
+            self.forget(hello.host)
+            link = None
+        if link is None or link.gone is not None:
+            link = self._links[hello.host] = _Link(HostInfo(hello.host, "", "", 0, 0, hello.instance), self.me)
         self._attach(link, connection)
 
     async def _dial(self, link: _Link) -> None:
@@ -96,7 +109,7 @@ class Links:
             try:
                 connection = await dial(address, f"the data address of host {link.host.name}")
                 await introduce(connection, "peer", "", self._token)
-                connection.send(PeerHello(self.me, self.instance, link.host.instance))
+                connection.send(PeerHello(link.me, self.instance, link.host.instance))
                 self._attach(link, connection)
                 return
             except HocketError as error:
@@ -114,7 +127,7 @@ class Links:
 
     def _attach(self, link: _Link, connection: Connection) -> None:
         host = link.host.host
-        link.connection, link.gone = connection, None
+        link.connection = connection
         for message, payload in link.backlog:
             connection.send(message, payload)
         link.backlog.clear()
