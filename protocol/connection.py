@@ -96,14 +96,19 @@ class Connection:
             self._resume()
 
     async def receive(self) -> Message:
-        """The next message before `start`. Raises the connection's error, or `WireError` at its end."""
+        """The next message before `start`; descriptors that came with it are closed.
+
+        Raises the connection's error, or `WireError` at its end.
+        """
         while not self._inbox.messages:
             if self.closed:
                 raise self.error or WireError("the connection was closed before an answer came")
             self._inbox.waiter = self._loop.create_future()
             self._resume()
             await self._inbox.waiter
-        return self._inbox.messages.popleft()[0]
+        message, _, fds = self._inbox.messages.popleft()
+        _close_all(fds)
+        return message
 
     def _pause(self) -> None:
         """Before `start` messages come one by one: what each says may change what holds for the bytes behind it."""
@@ -144,7 +149,9 @@ class Connection:
     def _receive_some(self, buffer: memoryview) -> int:
         if not self._is_unix:
             return self._socket.recv_into(buffer)
-        nbytes, ancillary, _, _ = self._socket.recvmsg_into([buffer], socket.CMSG_SPACE(FRAME_FDS * 4))
+        nbytes, ancillary, _, _ = self._socket.recvmsg_into(
+            [buffer], socket.CMSG_SPACE(FRAME_FDS * 4), socket.MSG_CMSG_CLOEXEC
+        )
         fds: list[int] = []
         for level, kind, data in ancillary:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
@@ -167,6 +174,8 @@ class Connection:
             if found is None or self._reader.idle:
                 self._fds += self._fresh_fds
                 self._fresh_fds = []
+                if len(self._fds) > FRAME_FDS:
+                    raise WireError(f"more than {FRAME_FDS} descriptors came with one frame")
             if found is None:
                 return True
             self._deliver(*found)

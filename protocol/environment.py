@@ -9,7 +9,7 @@ from hocket.protocol.limits import SOCKET_NAME
 
 def default_socket() -> str:
     """Where a worker listens for the ranks of its host when nothing else is said."""
-    home = "/run" if os.geteuid() == 0 else os.environ.get("XDG_RUNTIME_DIR", f"/tmp/hocket-{os.getuid()}")
+    home = "/run" if os.geteuid() == 0 else os.environ.get("XDG_RUNTIME_DIR") or f"/tmp/hocket-{os.getuid()}"
     return str(Path(home) / "hocket" / SOCKET_NAME)
 
 

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Awaitable, Callable, Coroutine
 
 from hocket.protocol.addresses import Address
-from hocket.protocol.connection import Connection, listen
+from hocket.protocol.connection import Connection, listen, peer_name
 from hocket.protocol.errors import HocketError
 from hocket.protocol.handshake import admit
 
@@ -48,7 +48,7 @@ class Doors:
                     self.spawn(self._try_again(sock, accept))
                 return
             if len(self._tasks) >= STRANGERS:
-                log.warning("%s turned away: %d others are at the door already", taken.getpeername(), STRANGERS)
+                log.warning("%s turned away: %d others are at the door already", peer_name(taken), STRANGERS)
                 taken.close()
                 return
             self.spawn(self._admit(Connection(taken), role, token, enter))
@@ -69,6 +69,9 @@ class Doors:
         except HocketError as error:
             log.warning("%s turned away: %s", connection.peer, error)
             connection.close(error)
+        except BaseException:  # the doors close
+            connection.close()
+            raise
 
     def spawn(self, work: Coroutine[None, None, None]) -> None:
         """Runs a task that ends with the doors at the latest."""

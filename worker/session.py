@@ -118,12 +118,17 @@ class Session:
 
     def sink(self, message: Message, nbytes: int) -> Buffers | None:
         """Where a payload goes: into a piece to be passed on, or into a stand-in's operation."""
+        if not self.job:
+            raise WireError(f"{type(message).__name__} before Join")
         if isinstance(message, P2POffer | P2PData):
             if nbytes > PIECE_NBYTES:
                 raise WireError(f"a piece of {nbytes} bytes, allowed are {PIECE_NBYTES}")
             self._relayed = bytearray(nbytes)
             return [memoryview(self._relayed)]
         if isinstance(message, Submit):
+            if self.desk.group(message.group) is None:
+                return None
+            self._member_of(message.group)
             self._incoming = Incoming.for_submit(message, nbytes)
             return [part.data for part in self._incoming.sends]
         raise WireError(f"{type(message).__name__} carries no payload")
@@ -161,11 +166,11 @@ class Session:
         self.shared = message.shared and self.is_unix
         self.joined = message.request
         if self.shared:
-            self.bell_fd = make_bell()
             try:
+                self.bell_fd = make_bell()
                 self.place = self.desk.make_bell_place(self.bell_fd)
-            except ClosedError as full:
-                self.fail(message.request, full)
+            except (ClosedError, OSError) as full:
+                self.fail(message.request, full if isinstance(full, ClosedError) else self._overloaded(full))
                 return
         self.desk.to_coordinator(
             SessionJoins(
@@ -196,6 +201,9 @@ class Session:
         """A request came to nothing."""
         self.connection.send(Failed(request, error_to_facts(error)))
 
+    def _overloaded(self, full: OSError) -> ClosedError:
+        return ClosedError(f"worker {self.desk.name} cannot serve more: {full.strerror}")
+
     def _ask(self, message: Message) -> None:
         if isinstance(message, NewGroup):
             ask: Message = AskGroup(
@@ -219,6 +227,7 @@ class Session:
             )
         elif isinstance(message, Leave):
             if self.desk.group(message.group) is not None:
+                self._member_of(message.group)
                 self.desk.leave_group(self, message.group)
             ask = LeaveGroup(self.number, message.group)
         elif isinstance(message, Goodbye):
@@ -257,10 +266,15 @@ class Session:
         if group is None or self.number not in group.sessions or len(message.channel.encode()) > IDENTITY_NBYTES:
             self.fail(message.request, ClosedError(f"group {message.group} is not open here"))
             return
-        board = group.channel(message.channel).board
-        bells, new, fds = self.desk.bell_fds(group, self.known_bells)
-        ready = ChannelReady(message.request, message.group, message.channel, group.bridged, bells, new)
-        self.connection.send(ready, fds=[board.arena.fd, *fds])
+        known = set(self.known_bells)
+        try:
+            board = group.channel(message.channel).board
+            bells, new, fds = self.desk.bell_fds(group, self.known_bells)
+            ready = ChannelReady(message.request, message.group, message.channel, group.bridged, bells, new)
+            self.connection.send(ready, fds=[board.arena.fd, *fds])
+        except OSError as full:
+            self.known_bells = known
+            self.fail(message.request, self._overloaded(full))
 
     def _contest(self, message: Contest) -> None:
         group = self._member_of(message.group)

@@ -24,9 +24,16 @@ class Incoming:
     @classmethod
     def for_submit(cls, submit: Submit, nbytes: int) -> "Incoming":
         """Room for the pieces. Raises `WireError` where the sizes do not add up."""
-        if min(submit.sends, default=0) < 0 or min(submit.recvs, default=0) < 0 or sum(submit.sends) != nbytes:
+        if min(submit.sends, default=0) < 0 or sum(submit.sends) != nbytes:
             raise WireError(f"an operation announces pieces of {submit.sends} bytes, {nbytes} come")
-        return cls([np.empty(size, np.uint8) for size in submit.sends])
+        return cls(_room(submit.sends))
+
+
+def _room(sizes: tuple[int, ...]) -> list[Bytes]:
+    try:
+        return [np.empty(size, np.uint8) for size in sizes]
+    except (MemoryError, ValueError) as broken:
+        raise WireError(f"there is no room for pieces of {sizes} bytes") from broken
 
 
 class StandIn:
@@ -38,17 +45,22 @@ class StandIn:
         self.operations: dict[int, Operation] = {}
 
     def submit(self, message: Submit, incoming: Incoming | None) -> None:
-        """Starts a remote rank's operation. A withdrawn one only takes its number."""
+        """Starts a remote rank's operation. A withdrawn one only takes its number.
+
+        Raises:
+            WireError: its signature or sizes make no sense.
+        """
+        incoming = incoming or Incoming.for_submit(message, 0)
         signature = decode_signature(message.signature)
-        recvs: list[Bytes] | None = [np.empty(size, np.uint8) for size in message.recvs]
+        recvs: list[Bytes] | None = _room(message.recvs)
         keeps = signature.kind == "broadcast_object_list" and signature.root == self.lane.seat.member
         if signature.kind in OBJECTS and not keeps:
             recvs = None
         elif signature.kind == "exscan" and self.lane.seat.member == 0:
             recvs = []  # rank 0's array stays as it is
-        sends = incoming.sends if incoming is not None else [np.empty(0, np.uint8) for _ in message.sends]
+        limit_s = message.timeout_s if message.timeout_s > 0 else 0.0  # also where it is not a number
         op = Operation(
-            signature.kind, message.signature, sends, recvs, message.timeout_s, lambda error: self._ended(op, error)
+            signature.kind, message.signature, incoming.sends, recvs, limit_s, lambda error: self._ended(op, error)
         )
         if signature.error is not None:
             op.error = error_from_facts(signature.error)
