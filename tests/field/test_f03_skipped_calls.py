@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from harness.cases import Layout, error_of, on_layouts, outcome, ranks, values, who_called
 
 import hocket
-from harness.cases import Layout, error_of, on_layouts, outcome, ranks, values, who_called
 
 
 async def two_rounds(world: list[hocket.Client]) -> None:

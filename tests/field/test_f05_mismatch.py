@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from harness.cases import Layout, after_check, errors, on_layouts, ranks, values, who_called
 
 import hocket
-from harness.cases import Layout, after_check, errors, on_layouts, per_rank, ranks, values, who_called
 
 MAKERS: dict[str, tuple[Callable[[], np.ndarray], Callable[[], np.ndarray], tuple[str, str]]] = {
     "a-all_reduce-sizes": (lambda: np.ones(100, "f4"), lambda: np.ones(200, "f4"), ("float32[100]", "float32[200]")),
@@ -95,7 +95,9 @@ async def test_f05_differing_ops_and_roots_are_named(layout: Layout) -> None:
 
 
 @on_layouts(3)
-@pytest.mark.parametrize("kind", ["reduce", "reduce_scatter_tensor", "all_gather_into_tensor", "scan", "all_to_all_single"])
+@pytest.mark.parametrize(
+    "kind", ["reduce", "reduce_scatter_tensor", "all_gather_into_tensor", "scan", "all_to_all_single"]
+)
 async def test_f05_every_kind_of_collective_refuses_a_third_rank_that_differs(layout: Layout, kind: str) -> None:
     async with ranks(layout) as world:
         sizes = [6, 6, 9]

@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from harness.cases import Layout, after_check, on_layouts, ranks, values
 
 import hocket
-from harness.cases import Layout, after_check, on_layouts, ranks, values
 
 
 def halves(n: int) -> tuple[list[Any], list[Any]]:
@@ -97,14 +97,20 @@ async def test_f06h_gather_of_a_column(layout: Layout) -> None:
 
 @on_layouts(3)
 @pytest.mark.parametrize("count", [7, 100_003])
-@pytest.mark.parametrize("kind", ["all_reduce", "reduce_scatter_tensor", "all_gather_into_tensor", "all_to_all_single", "scan"])
+@pytest.mark.parametrize(
+    "kind", ["all_reduce", "reduce_scatter_tensor", "all_gather_into_tensor", "all_to_all_single", "scan"]
+)
 async def test_f06_strided_inputs_and_outputs_of_any_size_and_kind(layout: Layout, count: int, kind: str) -> None:
     n = 3
     async with ranks(layout) as world:
         rng = np.random.default_rng(1)
         inputs = [rng.integers(0, 1000, (n * count, 2)).astype("i8") for _ in range(n)]
         kept = [x.copy() for x in inputs]
-        sizes = {"all_gather_into_tensor": n * n * count, "all_to_all_single": n * count, "reduce_scatter_tensor": count}
+        sizes = {
+            "all_gather_into_tensor": n * n * count,
+            "all_to_all_single": n * count,
+            "reduce_scatter_tensor": count,
+        }
         outs = [np.full((sizes.get(kind, 1), 3), -1, "i8") for _ in range(n)]
 
         def call(client: hocket.Client) -> Any:

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from harness.cases import Layout, after_check, error_of, on_layouts, outcome, ranks, values
 
 import hocket
-from harness.cases import Layout, after_check, error_of, on_layouts, outcome, ranks, values
 
 Use = Callable[[hocket.Client, hocket.Group], Awaitable[Any]]
 

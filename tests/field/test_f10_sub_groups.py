@@ -5,9 +5,9 @@ import random
 
 import numpy as np
 import pytest
+from harness.cases import Layout, after_check, error_of, on_layouts, outcome, ranks, values
 
 import hocket
-from harness.cases import Layout, after_check, error_of, on_layouts, outcome, ranks, values
 
 
 @on_layouts(4)

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from harness.cases import Layout, on_layouts, ranks, values
 
 import hocket
-from harness.cases import Layout, on_layouts, ranks, values
 
 SIZE = 300_000
 
@@ -95,6 +95,8 @@ async def test_f11e_a_callback_sees_the_final_value(layout: Layout, size: int) -
 
         async def call(client: hocket.Client) -> list[tuple[bool, float, float, bool]]:
             seen: list[Any] = []
+            told = asyncio.Event()
+            loop = asyncio.get_running_loop()
             x = np.full(size, client.rank + 1.0)
             work = client.all_reduce(x)
             work.add_done_callback(
@@ -103,8 +105,8 @@ async def test_f11e_a_callback_sees_the_final_value(layout: Layout, size: int) -
             early = work.is_completed()
             assert not early or (x == 3).all()
             await work
-            while not seen:
-                await asyncio.sleep(0)
+            work.add_done_callback(lambda _done: loop.call_soon_threadsafe(told.set))
+            await told.wait()
             return seen
 
         assert await values(world, call) == [[(True, 3.0, 3.0, True)]] * 2

@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from harness.cases import Layout, after_check, errors, on_layouts, ranks, values
 
 import hocket
-from harness.cases import Layout, after_check, errors, on_layouts, ranks, values
 
 MINE = ([True, False, True, False], [True, True, False, False])
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from harness.cases import after_check, error_of, errors, on_layouts, outcomes, per_rank, ranks, values, who_called
 
 import hocket
-from harness.cases import after_check, error_of, errors, on_layouts, outcomes, per_rank, ranks, values, who_called
 
 
 def bad(n: int, rows: int, given: list[int] | None, taken: list[int] | None = None) -> Any:
@@ -77,7 +77,9 @@ async def test_f20d_as_reported_rank_1_expects_one_of_the_two(layout: Any) -> No
                 lambda c: c.all_to_all_single(outs[1], np.array([]), [1, 0], [0, 0]),
             ),
         )
-        assert ["rank 0 sends 2 to rank 1, rank 1 expects 1" in e.why or "expects 0" in e.why for e in found] == [True] * 2
+        assert ["rank 0 sends 2 to rank 1, rank 1 expects 1" in e.why or "expects 0" in e.why for e in found] == [
+            True
+        ] * 2
         assert all((out == -1).all() for out in outs)
         await after_check(world)
 

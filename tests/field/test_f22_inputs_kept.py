@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from harness.cases import Layout, after_check, on_layouts, ranks, values
 
 import hocket
-from harness.cases import Layout, after_check, on_layouts, ranks, values
 
 
 @on_layouts(2)

@@ -5,9 +5,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from harness.cases import Layout, after_check, errors, on_layouts, ranks, values
 
 import hocket
-from harness.cases import Layout, after_check, errors, on_layouts, ranks, values
 
 AVG = hocket.ReduceOp.AVG
 

@@ -5,9 +5,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from harness.cases import Layout, on_layouts, ranks, values
 
 import hocket
-from harness.cases import Layout, on_layouts, ranks, values
 
 NAN, INF = np.nan, np.inf
 DTYPES = ["f2", "f4", "f8", ml_dtypes.bfloat16]
@@ -42,7 +42,9 @@ async def test_f30_nan_on_any_rank_in_any_operation(layout: Layout, dtype: Any) 
             fills = [NAN if rank == k else next(others) for rank in range(3)]
             for op in (hocket.ReduceOp.MAX, hocket.ReduceOp.MIN, hocket.ReduceOp.SUM, hocket.ReduceOp.PRODUCT):
 
-                async def call(client: hocket.Client, fills: list[float] = fills, op: Any = op, count: int = count) -> None:
+                async def call(
+                    client: hocket.Client, fills: list[float] = fills, op: Any = op, count: int = count
+                ) -> None:
                     x = np.full(3 * count, fills[client.rank], dtype)
                     root, part = x.copy(), np.zeros(count, dtype)
                     await client.reduce(root, dst=0, op=op)

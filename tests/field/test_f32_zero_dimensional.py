@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from harness.cases import Layout, after_check, error_of, on_layouts, outcomes, ranks, values
 
 import hocket
-from harness.cases import Layout, after_check, error_of, on_layouts, outcomes, ranks, values
 
 
 @on_layouts(3)
@@ -35,7 +35,15 @@ async def test_f32_zero_dimensional_arrays_keep_their_shape(layout: Layout) -> N
             for x in (total, mean, third, part, *outs, *(gathered or [])):
                 assert x.shape == ()
             gathered_list = None if gathered is None else [float(x) for x in gathered]
-            return [float(total), float(mean), float(third), [float(x) for x in outs], gathered_list, flat.tolist(), float(part)]
+            return [
+                float(total),
+                float(mean),
+                float(third),
+                [float(x) for x in outs],
+                gathered_list,
+                flat.tolist(),
+                float(part),
+            ]
 
         found = await values(world, call)
         for rank, one in enumerate(found):
@@ -50,7 +58,9 @@ async def test_f32_what_is_no_array_is_a_type_error_and_the_others_hear(layout: 
         found = await outcomes(world, lambda c: c.all_reduce(value if c.rank == 1 else x[c.rank]), within_s=1.0)
         error = error_of(found[1], hocket.ArgumentTypeError)
         assert isinstance(error, TypeError) and error.argument == "tensor"
-        assert (str(value) if value is None else type(value).__name__) in str(error) and ("numpy.array" in str(error) or "bytearray" in str(error))
+        assert (str(value) if value is None else type(value).__name__) in str(error) and (
+            "numpy.array" in str(error) or "bytearray" in str(error)
+        )
         for rank in (0, 2):
             assert error_of(found[rank], hocket.AbortedError).rank == 1
             assert (x[rank] == 1).all()

@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from harness.cases import Layout, after_check, error_of, on_layouts, outcome, outcomes, ranks, values
 
 import hocket
-from harness.cases import Layout, after_check, error_of, on_layouts, outcome, outcomes, ranks, values
 
 
 @on_layouts(2)

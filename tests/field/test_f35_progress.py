@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-import hocket
 from harness.cases import Layout, on_layouts, ranks, values
 from harness.processes import Rank, real_service
+
+import hocket
 
 
 def compute(slice_s: float) -> float:
@@ -68,7 +68,7 @@ async def test_f35_the_same_with_an_await_between_the_looks(layout: Layout) -> N
             out = np.zeros(1)
             work = client.isend(np.array([7.0]), dst=1) if client.rank == 0 else client.irecv(out, src=0)
             async with asyncio.timeout(2.0):
-                while not work.done():
+                for _ in iter(work.done, True):
                     await asyncio.sleep(0)
             return float(out[0])
 

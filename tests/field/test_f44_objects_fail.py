@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from harness.cases import Layout, after_check, error_of, on_layouts, outcomes, ranks
 
 import hocket
-from harness.cases import Layout, after_check, error_of, on_layouts, outcomes, ranks
 
 
 class Unpicklable(Exception):  # noqa: N818 - what a user's code raises

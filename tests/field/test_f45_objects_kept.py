@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from harness.cases import Layout, on_layouts, ranks, values
 
 import hocket
-from harness.cases import Layout, on_layouts, ranks, values
 
 PAIRS: dict[str, tuple[Any, Any]] = {
     "a-dicts-of-arrays": ({"a": np.array([1, 2])}, {"b": np.array([3])}),

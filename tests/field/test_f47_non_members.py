@@ -4,9 +4,9 @@ import asyncio
 from typing import Any
 
 import numpy as np
+from harness.cases import Layout, after_check, error_of, on_layouts, outcome, ranks, values
 
 import hocket
-from harness.cases import Layout, after_check, error_of, on_layouts, outcome, ranks, values
 
 
 @on_layouts(3)

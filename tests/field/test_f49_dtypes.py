@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from harness.cases import Layout, after_check, error_of, errors, on_layouts, outcomes, ranks, values
 
 import hocket
-from harness.cases import Layout, after_check, error_of, errors, on_layouts, outcomes, ranks, values
 
 RECORD = np.dtype([("a", "u8"), ("b", "f4")])
 
@@ -46,7 +46,9 @@ async def test_f49ef_records_move_and_do_not_reduce(layout: Layout) -> None:
         assert xs[1].tolist() == [(1, 0.5), (2, 1.5)]
         found = await errors(world, hocket.UnsupportedError, lambda c: c.all_reduce(xs[c.rank]))
         for error in found:
-            assert "SUM" in str(error) and "a" in error.dtype and "uint64" in str(error) or "u8" in str(error), str(error)
+            assert ("SUM" in str(error) and "a" in error.dtype and "uint64" in str(error)) or "u8" in str(error), str(
+                error
+            )
         assert xs[0].tolist() == [(1, 0.5), (2, 1.5)]
         other = np.dtype([("a", "u8"), ("c", "f4")])
         ys = [np.zeros(2, RECORD), np.zeros(2, other)]
@@ -118,7 +120,9 @@ async def test_f49h_strings_and_dates_are_exact_or_unsupported(layout: Layout, a
         ("i8", (2**63 - 1, 1), -(2**63)),
     ],
 )
-async def test_f49i_integers_wrap_as_in_numpy(layout: Layout, dtype: str, values_: tuple[int, int], expected: int) -> None:
+async def test_f49i_integers_wrap_as_in_numpy(
+    layout: Layout, dtype: str, values_: tuple[int, int], expected: int
+) -> None:
     async with ranks(layout) as world:
         for count in (1, 40_000):
             xs = [np.full(count, value, dtype) for value in values_]

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pytest
+from harness.service import clients, service
 
 import hocket
-from harness.service import clients, service
 
 E = TypeVar("E", bound=BaseException)
 Call = Callable[[hocket.Client], Awaitable[Any]]

@@ -31,6 +31,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from harness.nursery import Child, born
+
 ROOT = Path(__file__).parents[3]
 PYTHON_PATH = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests" / "lib")])
 START_S = 20.0
@@ -56,21 +58,13 @@ class Said:
 class Process:
     """A child and its output, line by line, as it comes."""
 
-    def __init__(self, name: str, command: Sequence[str], env: dict[str, str], prefix: Sequence[str] = ()) -> None:
+    def __init__(self, name: str, popen: "subprocess.Popen[str] | Child") -> None:
         self.name = name
-        self._popen = subprocess.Popen(
-            [*prefix, *command],
-            env=env,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            bufsize=1,
-            cwd=ROOT,
-        )
+        self._popen = popen
         self.log: list[str] = []
         self.out: list[tuple[str, float]] = []
         self._news = threading.Condition()
+        assert self._popen.stdout is not None and self._popen.stderr is not None
         self._threads = [
             threading.Thread(target=self._read, args=(self._popen.stdout, False), daemon=True),
             threading.Thread(target=self._read, args=(self._popen.stderr, True), daemon=True),
@@ -189,6 +183,14 @@ class Process:
                 stream.close()
 
 
+def launch(command: Sequence[str], env: dict[str, str], prefix: Sequence[str] = ()) -> "subprocess.Popen[str]":
+    """Starts a program with pipes, from the root of the tree."""
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        [*prefix, *command], env=env, stdin=pipe, stdout=pipe, stderr=pipe, text=True, bufsize=1, cwd=ROOT
+    )
+
+
 class RankProcess(Process):
     """A rank. ``wait_for`` hears what it says, ``tell`` speaks to it."""
 
@@ -260,7 +262,7 @@ class RealService:
         if "--port" not in options:
             options = ["--port", port, *options]
         command = [sys.executable, "-m", "hocket.coordinator", "--http-port", http_port, *options]
-        process = self._keep(Process("coordinator", command, self.env, self.hosts[0].prefix if self.hosts else ()))
+        process = self._keep(Process("coordinator", launch(command, self.env, self.hosts[0].prefix)))
         match = process.wait_for_log(r"coordinator listening on (\S+), http on (\S+)")
         self.address = match[1]
         self.port = int(self.address.rpartition(":")[2])
@@ -276,7 +278,8 @@ class RealService:
             command += ["--coordinator", self.address]
         if "--data-address" not in host.options and not host.prefix:
             command += ["--data-address", f"127.0.0.{number + 1}:0"]
-        process = self._keep(Process(f"worker {number}", [*command, *host.options], self.env | host.env, host.prefix))
+        started = launch([*command, *host.options], self.env | host.env, host.prefix)
+        process = self._keep(Process(f"worker {number}", started))
         process.wait_for_log(r"registered with coordinator")
         return process
 
@@ -297,15 +300,20 @@ class RealService:
         host = self.hosts[placement[rank]]
         path = inspect.getsourcefile(body)
         assert path is not None
-        environ = self.env | host.env | {
-            "HOCKET_WORKER": f"unix:{self.socket(placement[rank])}",
-            "HOCKET_JOB": job,
-            "RANK": str(rank),
-            "WORLD_SIZE": str(len(placement)),
-            **env,
-        }
+        environ = (
+            self.env
+            | host.env
+            | {
+                "HOCKET_WORKER": f"unix:{self.socket(placement[rank])}",
+                "HOCKET_JOB": job,
+                "RANK": str(rank),
+                "WORLD_SIZE": str(len(placement)),
+                **env,
+            }
+        )
         command = [sys.executable, "-m", "harness.processes", path, body.__name__]
-        process = RankProcess(f"rank {rank}", command, environ, host.prefix)
+        born_ = launch(command, environ, host.prefix) if host.prefix else born(path, body.__name__, environ, str(ROOT))
+        process = RankProcess(f"rank {rank}", born_)
         self.ranks.append(process)
         self._all.append(process)
         return process
@@ -396,7 +404,8 @@ def _plain(value: Any) -> Any:
     return str(value)
 
 
-def _main(path: str, name: str) -> int:
+def run_body(path: str, name: str) -> int:
+    """Runs a test file's function as the rank that the environment says. Returns the exit status."""
     spec = importlib.util.spec_from_file_location("field_bodies", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -415,4 +424,4 @@ def _main(path: str, name: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(_main(*sys.argv[1:]))
+    sys.exit(run_body(*sys.argv[1:]))
