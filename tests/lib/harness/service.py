@@ -14,6 +14,50 @@ from hocket.protocol.addresses import Address
 from hocket.worker.agent import Worker
 from hocket.worker.config import WorkerConfig
 
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where ranks are: rank r on host ``hosts[r]``; ``remote`` ranks share no memory with their worker."""
+
+    hosts: tuple[int, ...]
+    remote: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        ranks = [f"{host}{'r' if rank in self.remote else ''}" for rank, host in enumerate(self.hosts)]
+        return "-".join(ranks)
+
+    @property
+    def one_host(self) -> bool:
+        """Whether all ranks are on one host, so that reductions are in rank order."""
+        return len(set(self.hosts)) == 1
+
+
+PLACEMENTS = tuple(
+    Placement(hosts, remote)
+    for hosts, remote in (
+        ((0,), ()),
+        ((0, 0), ()),
+        ((0, 0, 0), ()),
+        ((0,) * 4, ()),
+        ((0,) * 7, ()),
+        ((0, 1), ()),
+        ((0, 1, 1), ()),
+        ((0, 0, 0, 1), ()),
+        ((0, 1, 0, 1), ()),
+        ((1, 0, 0, 1, 1, 0, 0), ()),
+        ((0, 1, 2), ()),
+        ((2, 0, 1, 0), ()),
+        ((0, 0, 1, 2, 1, 0, 0), ()),
+        ((0,), (0,)),
+        ((0, 0), (1,)),
+        ((0, 0, 0), (0, 2)),
+        ((0, 1, 1), (1,)),
+        ((0, 1, 0, 1), (0, 3)),
+        ((0, 1, 2, 2), (0, 1, 2, 3)),
+    )
+)
+"""One, two and three hosts, even, uneven and interleaved, with and without ranks that share no memory."""
+
 Body = Callable[[hocket.Client], Awaitable[Any]]
 LIMIT_S = 60.0
 
