@@ -124,6 +124,8 @@ def decode_signature(data: bytes) -> Signature:
         sizes = (tuple(sends), tuple(recvs), tuple(map(tuple, shapes)))
         if itemsize < 1 or any(not isinstance(size, int) or size < 0 for part in sizes[:2] for size in part):
             raise ValueError("sizes must be whole numbers from 0 up")
+        if (type(dtype), type(op), type(root)) != (str, str, int) or not isinstance(error, dict | None):
+            raise TypeError("a field is of another type")
     except (ValueError, TypeError, msgpack.exceptions.UnpackException) as broken:
         raise WireError(f"not a signature: {data[:64]!r}") from broken
     return Signature(kind, dtype, itemsize, sizes[2], op, root, sizes[0], sizes[1], error)

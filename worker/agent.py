@@ -79,6 +79,8 @@ class Worker:
         self._next_session = 1
         self._groups: dict[int, HostGroup] = {}
         self._ended: list[int] = []
+        self._closing: set[asyncio.Task[None]] = set()
+        """groups that give their boards back"""
         self._links = Links(config.token, self._peer_message, self._peer_gone, self._peer_sink)
         self._links.instance = self.instance
         self._control = Control(config, self.instance, self._open_data_port, self._registered, self._coordinator_says)
@@ -133,8 +135,7 @@ class Worker:
             session.connection.close()
         await asyncio.sleep(0)  # for the sessions to hear of it
         await self._doors.close()
-        for group in self._groups.values():
-            await group.close()
+        await asyncio.gather(*self._closing, *(group.close() for group in self._groups.values()))
         if self._timer is not None:
             self._timer.cancel()
         self._loop.remove_reader(self.bells.fds[WORKER_BELL])
@@ -244,7 +245,9 @@ class Worker:
         group = self._groups.pop(number)
         for session in group.sessions.keys() & self._sessions.keys():
             self._sessions[session].forget_group(number, group.ended or EpochEndedError("the group has ended"))
-        self._doors.spawn(group.close())
+        closing = self._loop.create_task(group.close())
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
 
     def _drop_left_groups(self, session: int) -> None:
         """An ended group that lives on this host alone, and whose last member here has gone, is of use to nobody."""

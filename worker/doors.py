@@ -80,10 +80,11 @@ class Doors:
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Closes all listeners and ends all tasks."""
+        """Closes all listeners and ends all tasks. Closing twice is harmless."""
+        while self._listeners:  # first, so that nobody comes in behind our back
+            listener = self._listeners.pop()
+            asyncio.get_running_loop().remove_reader(listener)
+            listener.close()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for listener in self._listeners:
-            asyncio.get_running_loop().remove_reader(listener)
-            listener.close()

@@ -8,9 +8,11 @@ import numpy as np
 from hocket.fabric.board import Bytes
 from hocket.fabric.lane import Lane
 from hocket.fabric.operation import Operation
+from hocket.fabric.plan import Shape, shape_for
+from hocket.protocol.dtypes import DTYPES
 from hocket.protocol.errors import HocketError, WireError, error_from_facts, error_to_facts
 from hocket.protocol.messages import Done, Message, Submit
-from hocket.protocol.signature import OBJECTS, decode_signature
+from hocket.protocol.signature import OBJECTS, Family, Signature, decode_signature
 
 Reply = Callable[[Message, list[memoryview]], None]
 
@@ -36,6 +38,22 @@ def _room(sizes: tuple[int, ...]) -> list[Bytes]:
         raise WireError(f"there is no room for pieces of {sizes} bytes") from broken
 
 
+def _check(message: Submit, signature: Signature, shape: Shape) -> None:
+    """Raises `WireError` for a call that no client makes, before the other members' programs meet it."""
+    many = shape.family in (Family.PERSONAL, Family.REDUCE_SCATTER)
+    if message.sends != signature.sends:
+        raise WireError(f"pieces of {message.sends} bytes for a call that sends {signature.sends}")
+    if len(signature.sends) not in (0, shape.size if many else 1):
+        raise WireError(f"{signature.kind} in {len(signature.sends)} pieces among {shape.size} members")
+    if shape.reduces and (
+        signature.dtype not in DTYPES
+        or signature.itemsize != DTYPES[signature.dtype].itemsize
+        or any(nbytes % signature.itemsize for nbytes in signature.sends)
+    ):
+        raise WireError(f"{signature}: {signature.sends} bytes in elements of {signature.itemsize}")
+    _ = shape.owed  # asks for the reduce op, which may be none
+
+
 class StandIn:
     """One remote rank in one channel."""
 
@@ -51,7 +69,9 @@ class StandIn:
             WireError: its signature or sizes make no sense.
         """
         incoming = incoming or Incoming.for_submit(message, 0)
-        signature = decode_signature(message.signature)
+        signature, board = decode_signature(message.signature), self.lane.seat.board
+        if signature.error is None:
+            _check(message, signature, shape_for(signature, board.size, board.block_nbytes))
         recvs: list[Bytes] | None = _room(message.recvs)
         keeps = signature.kind == "broadcast_object_list" and signature.root == self.lane.seat.member
         if signature.kind in OBJECTS and not keeps:
