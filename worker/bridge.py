@@ -201,7 +201,8 @@ class Bridge:
     def _all_entered(self) -> bool:
         self._write_remote_signatures()
         self._send_headers()
-        return self.board.all_signed(self.number)
+        # A member that signs right now, after we looked for headers to send, is told of in the next turn.
+        return len(self._sent_header) == len(self.locals) and self.board.all_signed(self.number)
 
     def _write_remote_signatures(self) -> None:
         board, number = self.board, self.number
