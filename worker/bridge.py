@@ -93,6 +93,7 @@ class Bridge:
         self.inbox = Inbox(board.size * board.block_nbytes)  # one chunk may hold the blocks of all members
         self.number = 1
         self._heard = _Heard()
+        self._gone: dict[int, HocketError] = {}
         self._before = 0
         self._changed = asyncio.Event()
         self._sent_header: set[int] = set()
@@ -128,6 +129,7 @@ class Bridge:
     def host_gone(self, host: int, error: HocketError) -> None:
         """The link to a host has ended: what it still owes will not come."""
         self.inbox.host_gone(host, error)
+        self._gone[host] = error
         self.pulse()
 
     async def run(self) -> None:
@@ -155,11 +157,19 @@ class Bridge:
         self.number = number + 1
         self.around.ring()
 
-    async def _until(self, condition: Callable[[], bool]) -> None:
-        """Waits until ``condition()`` holds. Raises `Gone` where a verdict ends the operation first."""
+    async def _until(self, condition: Callable[[], bool], owing: Callable[[], list[int]] = list) -> None:
+        """Waits until ``condition()`` holds; ``owing()`` are the other hosts that it still waits for.
+
+        Raises:
+            Gone: a verdict has ended the operation first.
+            HocketError: the link to a host that owes something has ended.
+        """
         while not condition():
             if self.around.is_over(self.number):
                 raise Gone
+            for host in owing():
+                if host in self._gone:
+                    raise self._gone[host]
             self._changed.clear()
             await self._changed.wait()
 
@@ -190,7 +200,7 @@ class Bridge:
         timer = asyncio.get_running_loop().call_later(PARTIAL_AFTER_S, self._arm_partial, self.number)
         self._partial = 0
         try:
-            await self._until(self._all_entered)
+            await self._until(self._all_entered, self._not_entered)
         finally:
             timer.cancel()
 
@@ -203,6 +213,17 @@ class Bridge:
         self._send_headers()
         # A member that signs right now, after we looked for headers to send, is told of in the next turn.
         return len(self._sent_header) == len(self.locals) and self.board.all_signed(self.number)
+
+    def _not_entered(self) -> list[int]:
+        """Other hosts that have members to enter yet, once one of ours has."""
+        signed, number = self.board.signed, self.number
+        if all(signed(rank) < number for rank in self.locals):
+            return []
+        return [
+            host
+            for host, members in zip(self.hosts, self.members, strict=True)
+            if members != self.locals and any(signed(rank) < number for rank in members)
+        ]
 
     def _write_remote_signatures(self) -> None:
         board, number = self.board, self.number
@@ -243,7 +264,7 @@ class Bridge:
                 self.around.send(host, Posted(self.around.group, self.around.channel, number))
         await self._run_schedule(exchange, block)
         if exchange.kind in CONVERGING and block == plan.nblocks - 1:
-            await self._until(lambda: len(self._heard.posted.get(number, ())) == len(self.hosts) - 1)
+            await self._until(lambda: not self._not_posted(), self._not_posted)
         at = stage(number, block + 1)
         for index, members in enumerate(self.members):
             if index != self.me:
@@ -255,6 +276,9 @@ class Bridge:
         self._give_credit(plan, block)
         self.around.ring()
 
+    def _not_posted(self) -> list[int]:
+        return [host for host in self._others() if host not in self._heard.posted.get(self.number, ())]
+
     def _ready_to_send(self, plan: Plan, block: int) -> bool:
         board, number = self.board, self.number
         if plan.family in (Family.REDUCE, Family.REDUCE_SCATTER):
@@ -265,9 +289,11 @@ class Bridge:
         """A host may be `BLOCK_WINDOW` blocks ahead of the others: what comes early must be kept there."""
         if block >= BLOCK_WINDOW:
             needed, number = block - BLOCK_WINDOW + 1, self.number
-            await self._until(
-                lambda: all(self._heard.credits.get((host, number), 0) >= needed for host in self._others())
-            )
+
+            def slow() -> list[int]:
+                return [host for host in self._others() if self._heard.credits.get((host, number), 0) < needed]
+
+            await self._until(lambda: not slow(), slow)
 
     def _give_credit(self, plan: Plan, block: int) -> None:
         if plan.nblocks > BLOCK_WINDOW:

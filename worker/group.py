@@ -176,7 +176,7 @@ class HostGroup:
         """A local member wants an operation ended, or asks how it ended."""
         verdicts = self.verdicts(channel)
         if number in verdicts.decided:
-            self._tell(channel, number, rank, error, verdicts.decided[number])
+            self._tell(channel, number, rank, error, self._seen_here(verdicts, number))
             return
         self._asking.setdefault((channel, number), _Asking()).ranks[rank] = error
         self.want_ended(channel, number, None if error is None else seen_by_others(rank, error))
@@ -278,16 +278,24 @@ class HostGroup:
                 self._host.send_to_host(host, Decided(self.info.group, channel, number, facts))
 
     def _decide(self, channel: str, number: int, error: HocketError | None) -> None:
-        outcome = self.verdicts(channel).decide(number, error)
+        verdicts = self.verdicts(channel)
+        outcome = verdicts.decide(number, error)
         asking = self._asking.pop((channel, number), _Asking())
         for rank, reason in asking.ranks.items():
-            self._tell(channel, number, rank, reason, outcome)
+            self._tell(channel, number, rank, reason, self._seen_here(verdicts, number))
         found = self.channels.get(channel)
         if found is not None:
             found.board.contest(number)
             if found.bridge is not None:
                 found.bridge.verdict(number, outcome)
+        if outcome is None and number in verdicts.broken:
+            self._break(channel, number)
         self.ring()
+
+    def _seen_here(self, verdicts: Verdicts, number: int) -> HocketError | None:
+        """An outcome as members here see it: what completes elsewhere may have broken here as the group ended."""
+        outcome = verdicts.decided[number]
+        return self.ended if outcome is None and number in verdicts.broken else outcome
 
     def _tell(
         self, channel: str, number: int, rank: int, reason: HocketError | None, outcome: HocketError | None
@@ -299,12 +307,20 @@ class HostGroup:
 
     def failed(self, channel: str, number: int, error: HocketError) -> None:
         """The bridge cannot go on. If the operation completes elsewhere all the same, the members here cannot."""
+        self.verdicts(channel).broken[number] = error
+        self._break(channel, number)
+
+    def _break(self, channel: str, number: int) -> None:
         verdicts = self.verdicts(channel)
-        if number in verdicts.decided and verdicts.decided[number] is None:
+        others = [host for host in self.hosts if host != self.number]
+        if self.ended is None and not all(map(self._host.is_reachable, others)):
+            return  # the group is about to end, and how is the better reason
+        error = self.ended or verdicts.broken[number]
+        if number not in verdicts.decided:
+            self.want_ended(channel, number, error)
+        elif verdicts.decided[number] is None:
             for rank in self.locals:
-                self._host.deliver_verdict(self.info.group, channel, number, rank, self.ended or error)
-            return
-        self.want_ended(channel, number, self.ended or error)
+                self._host.deliver_verdict(self.info.group, channel, number, rank, error)
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
@@ -314,6 +330,9 @@ class HostGroup:
             self.ended = error
         for channel in self.channels.values():
             channel.board.contest(EVERYTHING)
+        for name, verdicts in list(self._verdicts.items()):
+            for number in list(verdicts.broken):
+                self._break(name, number)
         self.ring()
         self.pulse()
 

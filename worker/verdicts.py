@@ -30,6 +30,8 @@ class Verdicts:
     trials: dict[int, Trial] = field(default_factory=dict)
     asked: dict[int, HocketError | None] = field(default_factory=dict)
     """numbers that this host has sent to the deciding one"""
+    broken: dict[int, HocketError] = field(default_factory=dict)
+    """numbers that this host cannot bring to their end, whatever the outcome elsewhere, and why"""
     highest: int = 0
     """the highest number that a hand was raised on, for a board that is made later"""
 
@@ -38,7 +40,7 @@ class Verdicts:
         outcome = self.decided.setdefault(number, error)
         self.highest = max(self.highest, number)
         while len(self.decided) > KEPT:
-            self.decided.popitem(last=False)
+            self.broken.pop(self.decided.popitem(last=False)[0], None)
         self.trials.pop(number, None)
         self.asked.pop(number, None)
         return outcome
