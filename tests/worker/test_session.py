@@ -292,7 +292,7 @@ async def test_descriptors_that_a_rank_sends_are_not_kept() -> None:
         rank = await RawRank.connect(path(running))
         rank.join()
         await rank.joined()
-        with open("/dev/null") as gift:
+        with open("/dev/null") as gift:  # noqa: ASYNC230 - it does not block
             before = held()
             for number in range(20):
                 rank.say(OpenChannel(number, NOT_HERE, ""), fds=(gift.fileno(),) * 5)
@@ -305,7 +305,7 @@ async def test_descriptors_that_a_rank_sends_are_not_kept() -> None:
 async def test_descriptors_that_come_with_a_handshake_or_without_an_end_are_not_kept() -> None:
     async with at_work() as (running, _), asyncio.timeout(LIMIT_S):
         before = held()
-        with open("/dev/null") as gift:
+        with open("/dev/null") as gift:  # noqa: ASYNC230 - it does not block
             hello = encode_frame(Join(1, "early", 0, 1, "x", 1, 1.0, False))
             for piece in (hello, hello[:10]):  # a whole message that is out of place, and half of one
                 ours = await as_stranger(path(running))
