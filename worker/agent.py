@@ -323,14 +323,6 @@ class Worker:
         self.bells.add(place, fd)
         return place
 
-    def page_fd(self) -> int:
-        """Descriptor of the bells page."""
-        return self.bells.page.fd
-
-    def worker_bell_fd(self) -> int:
-        """Descriptor of the worker's own bell."""
-        return self.bells.fds[WORKER_BELL]
-
     def bell_fds(self, group: HostGroup, known: set[int]) -> tuple[tuple[int, ...], tuple[int, ...], list[int]]:
         """Bells of a group's members, those that are new to a session, and their descriptors."""
         places = []

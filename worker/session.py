@@ -85,12 +85,6 @@ class Desk(Protocol):
     def make_bell_place(self, fd: int) -> int:
         """A place on the bells page for a session."""
 
-    def page_fd(self) -> int:
-        """Descriptor of the bells page."""
-
-    def worker_bell_fd(self) -> int:
-        """Descriptor of the worker's own bell."""
-
 
 @dataclass(slots=True)
 class Session:
@@ -188,7 +182,8 @@ class Session:
     def answer_join(self, *, alone: bool) -> None:
         """Tells the rank its session, once; ``alone``: and that it is in its job without a world."""
         if self.joined is not None:
-            fds = [self.desk.page_fd(), self.bell_fd, self.desk.worker_bell_fd()] if self.shared else []
+            bells = self.desk.bells
+            fds = [bells.page.fd, self.bell_fd, bells.fds[WORKER_BELL]] if self.shared else []
             self.connection.send(Joined(self.joined, self.number, self.desk.name, self.place, alone), fds=fds)
             self.joined = None
 
