@@ -4,14 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from hocket.protocol import environment
 from hocket.protocol.environment import default_socket, read_token
 from hocket.protocol.errors import ArgumentError
 
 
 def as_user(monkeypatch: pytest.MonkeyPatch, uid: int) -> None:
-    monkeypatch.setattr(environment.os, "geteuid", lambda: uid)
-    monkeypatch.setattr(environment.os, "getuid", lambda: uid)
+    monkeypatch.setattr("os.geteuid", lambda: uid)
+    monkeypatch.setattr("os.getuid", lambda: uid)
 
 
 def test_roots_socket_is_the_systems(monkeypatch: pytest.MonkeyPatch) -> None:

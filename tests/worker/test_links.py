@@ -267,20 +267,20 @@ async def test_a_group_made_right_after_a_cut_lives(monkeypatch: pytest.MonkeyPa
 
 
 async def test_a_cut_between_two_of_three_hosts_ends_the_groups_of_those_two_and_no_other() -> None:
-    async with service(3) as running:
-        async with (
-            clients(running, [0, 1, 2], job="all") as everybody,
-            clients(running, [0, 2], job="beside") as beside,
-        ):
-            await sum_up(list(everybody))
-            await sum_up(list(beside))
-            works = [client.barrier() for client in everybody[:2]]
-            cut(running, 0, 1)
-            errors = await outcomes(works)
-            errors += await outcomes([everybody[2].barrier()])
-            assert all(isinstance(error, hocket.MemberLostError) for error in errors), errors
-            assert {error.cause for error in errors} == {"unreachable"}
-            await sum_up(list(beside))
+    async with (
+        service(3) as running,
+        clients(running, [0, 1, 2], job="all") as everybody,
+        clients(running, [0, 2], job="beside") as beside,
+    ):
+        await sum_up(list(everybody))
+        await sum_up(list(beside))
+        works = [client.barrier() for client in everybody[:2]]
+        cut(running, 0, 1)
+        errors = await outcomes(works)
+        errors += await outcomes([everybody[2].barrier()])
+        assert all(isinstance(error, hocket.MemberLostError) for error in errors), errors
+        assert {error.cause for error in errors} == {"unreachable"}
+        await sum_up(list(beside))
 
 
 @pytest.mark.parametrize("kind", ["barrier", "all_reduce", "gather", "reduce"])
