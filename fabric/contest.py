@@ -10,7 +10,7 @@ from hocket.fabric.bells import fence
 from hocket.fabric.board import Board, stage
 from hocket.fabric.plan import Plan, plan_for
 from hocket.fabric.program import has_posted
-from hocket.protocol.errors import HocketError
+from hocket.protocol.errors import HocketError, Ranks
 from hocket.protocol.signature import Family
 
 
@@ -34,6 +34,39 @@ def judge(board: Board, number: int, locals_: tuple[int, ...], bridged: bool) ->
     if isinstance(plan, HocketError):
         return plan
     return _sealed(board, plan, number, locals_, bridged)
+
+
+def behind(board: Board, number: int, locals_: tuple[int, ...], bridged: bool) -> Ranks:
+    """Members of this host that hold operation ``number`` up: those who have not come, else those who have done less.
+
+    Slots are few, so that whoever stands still soon holds up all the others, who then are equally far.
+    """
+    absent = tuple(member for member in locals_ if board.signed(member) < number)
+    texts = [board.signature(member, number) for member in range(board.size)]
+    known = tuple(text for text in texts if text is not None)
+    if absent or len(known) < board.size:
+        return absent
+    plan = plan_for(known, board.block_nbytes)
+    if isinstance(plan, HocketError):
+        return ()
+    found: set[int] = set()
+    posted = {m: board.posted(m) for m in locals_ if plan.shapes[m].owed == plan.nblocks}
+    for words in (posted, {m: board.reduced(m) for m in locals_}, {m: board.read(m) for m in locals_}):
+        done = {member: max(word, stage(number, 0)) for member, word in words.items()}
+        found |= {member for member, word in done.items() if word < max(done.values())}
+    if not found and bridged:  # all are equally far; the bridge to other hosts may wait for them
+        block = max(board.bridge_read, stage(number, 0)) - stage(number, 0)
+        found = {member for member in locals_ if _is_awaited(board, plan, member, number, block)}
+    return tuple(sorted(found))
+
+
+def _is_awaited(board: Board, plan: Plan, member: int, number: int, block: int) -> bool:
+    if block >= plan.nblocks:
+        return False
+    done = has_posted(board, plan, member, number, block)
+    if plan.shapes[0].reduces:
+        done = board.reduced(member) >= stage(number, block + 1)
+    return not done or (block >= 2 and board.read(member) < stage(number, block - 1))
 
 
 def _sealed(board: Board, plan: Plan, number: int, locals_: tuple[int, ...], bridged: bool) -> bool:

@@ -642,12 +642,13 @@ class Freeze(Message):
 
 @message(116)
 class Frozen(Message):
-    """Answer to `Freeze`: whether this host holds all that its members need."""
+    """Answer to `Freeze`: whether this host holds all that its members need; if not, its members that hold it up."""
 
     group: int
     channel: str
     number: int
     sealed: bool
+    late: tuple[int, ...]
 
 
 @message(117)

@@ -411,7 +411,7 @@ class Worker:
             gone = error_to_facts(EpochEndedError(f"host {self.name} has forgotten group {number}"))
             self._links.send(host, Decided(number, message.channel, message.number, gone))
         elif isinstance(message, Freeze):
-            self._links.send(host, Frozen(number, message.channel, message.number, False))
+            self._links.send(host, Frozen(number, message.channel, message.number, False, ()))
 
     def _keep_early(self, number: int, host: int, message: Message, payload: memoryview | None) -> None:
         """A peer has heard of a group before us: the coordinator's word is still on its way."""

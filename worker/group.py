@@ -7,8 +7,8 @@ from typing import Protocol
 
 from hocket.fabric.bells import Bells
 from hocket.fabric.board import EVERYTHING, Board
-from hocket.fabric.contest import judge
-from hocket.protocol.errors import AbortedError, HocketError, Where, error_from_facts, error_to_facts
+from hocket.fabric.contest import behind, judge
+from hocket.protocol.errors import AbortedError, HocketError, Ranks, Where, error_from_facts, error_to_facts
 from hocket.protocol.limits import BLOCK_NBYTES
 from hocket.protocol.messages import (
     AskVerdict,
@@ -26,7 +26,7 @@ from hocket.protocol.messages import (
 )
 from hocket.protocol.signature import decode_signature
 from hocket.worker.bridge import Bridge
-from hocket.worker.verdicts import Trial, Verdicts, seen_by_others
+from hocket.worker.verdicts import Trial, Verdicts, seen_by_itself, seen_by_others, with_names
 
 EARLY_MESSAGES = 4096
 """Headers that may wait for their channel to be opened here."""
@@ -154,7 +154,8 @@ class HostGroup:
             self._try(message.channel, message.number, _error(message.error))
         elif isinstance(message, Freeze):
             sealed = self._look(message.channel, message.number)
-            answer = Frozen(message.group, message.channel, message.number, sealed is True)
+            late = () if sealed else self._late(message.channel, message.number)
+            answer = Frozen(message.group, message.channel, message.number, sealed is True, late)
             self._host.send_to_host(host, answer)
         elif isinstance(message, Frozen):
             self._frozen(host, message)
@@ -233,7 +234,13 @@ class HostGroup:
         elif seen:
             self._decide(channel, number, None)
         else:
-            self._decide(channel, number, reason or self._reason_unknown())
+            reason = with_names(reason or self._reason_unknown(), self._late(channel, number))
+            self._decide(channel, number, reason)
+
+    def _late(self, channel: str, number: int) -> Ranks:
+        """Members here that hold an operation up."""
+        found = self.channels.get(channel)
+        return self.locals if found is None else behind(found.board, number, self.locals, self.bridged)
 
     def _reason_unknown(self) -> HocketError:
         return self.ended or AbortedError(-1, "it ended before this member arrived")
@@ -253,6 +260,7 @@ class HostGroup:
         trial.sealed = seen is True
         if isinstance(seen, HocketError):
             trial.reason = seen
+        trial.late.update(() if seen else self._late(channel, number))
         for host in others:
             self._host.send_to_host(host, Freeze(self.info.group, channel, number))
         self._conclude(channel, number, trial)
@@ -262,12 +270,13 @@ class HostGroup:
         if trial is not None:
             trial.waiting.discard(host)
             trial.sealed = trial.sealed or message.sealed
+            trial.late.update(message.late)
             self._conclude(message.channel, message.number, trial)
 
     def _conclude(self, channel: str, number: int, trial: Trial) -> None:
         if trial.waiting:
             return
-        error = None if trial.sealed else trial.reason or self._reason_unknown()
+        error = None if trial.sealed else with_names(trial.reason or self._reason_unknown(), trial.late)
         self._announce(channel, number, error)
         self._decide(channel, number, error)
 
@@ -300,9 +309,9 @@ class HostGroup:
     def _tell(
         self, channel: str, number: int, rank: int, reason: HocketError | None, outcome: HocketError | None
     ) -> None:
-        """Whoever gave the reason that was taken raises it as it gave it."""
-        if reason is not None and outcome is not None and _same(seen_by_others(rank, reason), outcome):
-            outcome = reason
+        """Whoever gave the reason that was taken raises it as its own."""
+        if reason is not None and outcome is not None:
+            outcome = seen_by_itself(rank, reason, outcome)
         self._host.deliver_verdict(self.info.group, channel, number, rank, outcome)
 
     def failed(self, channel: str, number: int, error: HocketError) -> None:
@@ -403,6 +412,3 @@ class _Around:
 def _error(facts: dict[str, object] | None) -> HocketError | None:
     return None if facts is None else error_from_facts(facts)
 
-
-def _same(a: HocketError, b: HocketError) -> bool:
-    return error_to_facts(a) == error_to_facts(b)

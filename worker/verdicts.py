@@ -6,9 +6,10 @@ operation completes; otherwise it ends with the first reason given.
 """
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from hocket.protocol.errors import DeadlineAbortedError, DeadlineError, HocketError
+from hocket.protocol.errors import DeadlineAbortedError, DeadlineError, HocketError, error_to_facts
 
 KEPT = 1024
 
@@ -20,6 +21,8 @@ class Trial:
     waiting: set[int]
     reason: HocketError | None
     sealed: bool = False
+    late: set[int] = field(default_factory=set)
+    """members that hold it up, as far as hosts have said"""
 
 
 @dataclass(slots=True)
@@ -48,6 +51,20 @@ class Verdicts:
     def is_over(self, number: int) -> bool:
         """Whether the operation has ended with an error."""
         return self.decided.get(number) is not None
+
+
+def with_names(reason: HocketError, late: Iterable[int]) -> HocketError:
+    """A deadline's reason that could not name anybody, for all had arrived, with those who then held it up."""
+    if isinstance(reason, DeadlineAbortedError) and not reason.missing:
+        return DeadlineAbortedError(reason.rank, reason.limit_s, tuple(sorted(set(late) - {reason.rank})))
+    return reason
+
+
+def seen_by_itself(rank: int, reason: HocketError, outcome: HocketError) -> HocketError:
+    """What ``rank`` raises, which gave ``reason``, if that was what led to ``outcome``."""
+    if isinstance(outcome, DeadlineAbortedError) and isinstance(reason, DeadlineError) and outcome.rank == rank:
+        return reason if reason.missing else DeadlineError(reason.limit_s, outcome.missing, reason.detail)
+    return reason if error_to_facts(seen_by_others(rank, reason)) == error_to_facts(outcome) else outcome
 
 
 def seen_by_others(rank: int, error: HocketError) -> HocketError:

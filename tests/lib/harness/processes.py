@@ -382,6 +382,10 @@ class Rank:
         """The test's next word (blocks)."""
         return sys.stdin.readline().strip()
 
+    def hear_later(self) -> "asyncio.Future[str]":
+        """The test's next word, once it comes. For a coroutine that does something else meanwhile."""
+        return asyncio.ensure_future(self.heard())
+
     async def heard(self) -> str:
         """The same in a coroutine."""
         return await asyncio.to_thread(self.hear)
