@@ -72,6 +72,7 @@ class Coordinator:
         self._requests = count(1)
         self._questions: dict[tuple[int, int], asyncio.Future[tuple[OperationInfo, ...]]] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_due_s: float | None = None
         self._accepting: asyncio.Task[None] | None = None
         self._listener: socket.socket | None = None
         self._http = HttpServer(self)
@@ -221,9 +222,10 @@ class Coordinator:
     def _set_timer(self) -> None:
         due = self.core.deadline
         if self._timer is not None:
-            if self._timer.when() == due and not self._timer.cancelled():
+            if self._timer_due_s == due:
                 return
             self._timer.cancel()
+        self._timer_due_s = due  # uvloop's handles do not tell when
         self._timer = None if due is None else self._loop.call_at(due, self._timer_fired)
 
     def _timer_fired(self) -> None:
