@@ -6,6 +6,7 @@ ends exactly once.
 """
 
 import logging
+import math
 import threading
 import time
 from collections import deque
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 
 from hocket.fabric.board import stage
 from hocket.fabric.operation import Operation
-from hocket.fabric.program import Seat, Steps, WithdrawnSeen, play, withdraw
+from hocket.fabric.program import Seat, Steps, WithdrawnSeen, all_left, play, withdraw
 from hocket.protocol.errors import (
     AbortedError,
     DeadlineError,
@@ -32,6 +33,8 @@ log = logging.getLogger("hocket.fabric")
 Ask = Callable[[int, HocketError | None], None]
 """Asks the worker for a verdict on an operation, with a reason to end it or none."""
 Late = Callable[[Where, float, Ranks], None]
+
+_TOOK_ALL = "operations called before it took all the time"
 
 
 @dataclass(slots=True)
@@ -68,8 +71,10 @@ class Lane:
     def deadline_s(self) -> float:
         """When the lane must be polled again at the latest (monotonic clock)."""
         current, queue = self._current, self._queue
-        soonest = min(float("inf") if current.reason else current.op.deadline_s, current.warn_s) if current else float("inf")
-        return min([soonest, *(op.deadline_s for op in list(queue) if op.error is None)])
+        soonest = []
+        if current is not None:
+            soonest = [current.warn_s] if current.reason else [current.warn_s, current.op.deadline_s]
+        return min([math.inf, *soonest, *(op.deadline_s for op in list(queue) if op.error is None)])
 
     def where(self, op: Operation) -> Where:
         """The operation's place, for an error."""
@@ -163,7 +168,7 @@ class Lane:
         now_s = time.monotonic()
         for op in self._queue:
             if op.error is None and now_s >= op.deadline_s:
-                self._give_up(op, DeadlineError(op.timeout_s, self.missing(), "operations called before it took all the time"))
+                self._give_up(op, DeadlineError(op.timeout_s, self.missing(), _TOOK_ALL))
 
     def _start_next(self) -> bool:
         if not self._queue:
@@ -172,11 +177,11 @@ class Lane:
         self._number = op.number
         now_s = time.monotonic()
         if op.error is None and now_s >= op.deadline_s:
-            self._give_up(op, DeadlineError(op.timeout_s, (), "operations called before it took all the time"))
+            self._give_up(op, DeadlineError(op.timeout_s, (), _TOOK_ALL))
         if op.error is not None:
             # By verdict, as an abort: the next signatures may be written over this one before all others have seen it.
-            withdraw(self.seat, op, time.monotonic_ns())
-            self._current = _Current(op, _wait_for_verdict(), float("inf"))
+            self._current = _Current(op, withdraw(self.seat, op, time.monotonic_ns()), float("inf"))
+            next(self._current.steps)
             self._contest(self._current, withdrawn_error(self.seat.member, decode_signature(op.text)))
             self._finish(op, op.error)
             return True
@@ -206,9 +211,11 @@ class Lane:
             self._late(self.where(current.op), now_s - (current.op.deadline_s - current.op.timeout_s), self.missing())
 
     def missing(self, number: int | None = None) -> Ranks:
-        """Members that have not entered the current operation."""
+        """Members that have not entered the current operation; while we cannot enter it, those that hold us up."""
         number = self._number if number is None else number
         board = self.seat.board
+        if board.signed(self.seat.member) < number:
+            return tuple(member for member in self.seat.locals if not all_left(board, (member,), number - 2))
         return tuple(member for member in range(board.size) if board.signed(member) < number)
 
     def _contest(self, current: _Current, error: HocketError) -> None:

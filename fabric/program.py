@@ -5,7 +5,8 @@
 A program is a generator that yields where it has to wait. It knows no clock, no socket and no thread: `Lane` drives it,
 for a rank on its data thread and for a rank elsewhere on its worker's loop. Rules that keep the memory right:
 
-1. A slot is written again only after every reader on this host has read what it held (`_may_write`).
+1. A slot is written again only after every reader on this host has read what it held (`may_write`), a signature only
+   after every member on this host has left its operation (`may_sign`).
 2. Data first, then the word that announces them; the reader looks in the opposite order.
 3. Before the last block is read, and so before the outcome can be seen by the caller, the contested word is looked at:
    whoever saw all posts and no hand raised after them may complete (see `contest`).
@@ -67,6 +68,8 @@ def play(seat: Seat, op: Operation, now_ns: int) -> Steps:
         WithdrawnSeen: see there.
     """
     program = _Program(seat, op)
+    while not may_sign(seat, op.number):
+        yield
     program.post_ahead(1)
     seat.board.sign(seat.member, op.number, op.text, now_ns)
     seat.ring()
@@ -83,10 +86,14 @@ def play(seat: Seat, op: Operation, now_ns: int) -> Steps:
     yield from program.run(plan)
 
 
-def withdraw(seat: Seat, op: Operation, now_ns: int) -> None:
-    """Enters an operation only to say that it is not going to happen."""
+def withdraw(seat: Seat, op: Operation, now_ns: int) -> Steps:
+    """Enters an operation only to say that it is not going to happen, then waits for the verdict."""
+    while not may_sign(seat, op.number):
+        yield
     seat.board.sign(seat.member, op.number, op.text, now_ns)
     seat.ring()
+    while True:
+        yield
 
 
 class _Program:
@@ -292,6 +299,20 @@ def may_write(board: Board, readers: Sequence[int], bridged: bool, number: int, 
     if bridged and board.bridge_read < needed:
         return False
     return all(board.read(member) >= needed for member in readers)
+
+
+def may_sign(seat: Seat, number: int) -> bool:
+    """Whether nobody on this host needs the signature any more that the one of operation ``number`` is written over.
+
+    It is that of two operations ago. If the one between completed, all had entered that; if it was aborted, a member
+    may still be on its way to reading what the others have completed.
+    """
+    return seat.posted_last >= 0 or all_left(seat.board, seat.locals, number - 2)
+
+
+def all_left(board: Board, members: Sequence[int], number: int) -> bool:
+    """Whether none of the members is in operation ``number`` or an earlier one."""
+    return all(board.read(member) >= stage(number + 1, 0) for member in members)
 
 
 def has_posted(board: Board, plan: Plan, member: int, number: int, block: int) -> bool:

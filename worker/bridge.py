@@ -19,7 +19,7 @@ import numpy as np
 from hocket.fabric.board import Board, Bytes, stage
 from hocket.fabric.kernels import combine
 from hocket.fabric.plan import Plan, plan_for
-from hocket.fabric.program import has_posted, may_write
+from hocket.fabric.program import all_left, has_posted, may_write
 from hocket.protocol.errors import HocketError
 from hocket.protocol.limits import BLOCK_WINDOW
 from hocket.protocol.messages import Chunk, Credit, Header, Message, Posted
@@ -227,6 +227,8 @@ class Bridge:
 
     def _write_remote_signatures(self) -> None:
         board, number = self.board, self.number
+        if self._before < 0 and not all_left(board, self.locals, number - 2):
+            return  # a member here may still have to read the signatures that these are written over
         table = self._heard.signatures.get(number, {})
         fresh = [rank for rank in table if board.signed(rank) < number]
         for rank in fresh:
