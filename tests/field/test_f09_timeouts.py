@@ -83,8 +83,8 @@ async def test_f09f_a_world_that_never_completes_names_who_did_not_come() -> Non
         with pytest.raises(hocket.DeadlineError) as caught:
             await hocket.connect(running.socket(0), job="f", rank=0, world_size=3, timeout=1.0)
         assert caught.value.missing == (1, 2) and caught.value.limit_s == 1.0
-        assert (
-            (1.0 <= time.perf_counter() - begun_s < 3.0 and "never" in str(caught.value)) or "rank" in str(caught.value)
+        assert (1.0 <= time.perf_counter() - begun_s < 3.0 and "never" in str(caught.value)) or "rank" in str(
+            caught.value
         )
 
 
