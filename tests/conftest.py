@@ -7,6 +7,7 @@ fails the test in which it is collected.
 import functools
 import os
 import shutil
+import signal
 import subprocess
 
 import pytest
@@ -44,3 +45,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for mark in COMMANDS:
             if item.get_closest_marker(mark) is not None and why_not(mark):
                 item.add_marker(pytest.mark.skip(reason=f"{mark}: {why_not(mark)}"))
+
+
+def pytest_configure() -> None:
+    """A run that was put into the background ignores interrupts, and all that it starts would inherit that."""
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
