@@ -411,4 +411,3 @@ class _Around:
 
 def _error(facts: dict[str, object] | None) -> HocketError | None:
     return None if facts is None else error_from_facts(facts)
-
