@@ -1,5 +1,6 @@
 """F23: more than 2^31 elements or bytes. The arithmetic always; the arrays themselves where there is memory."""
 
+import faulthandler
 import os
 from typing import Any
 
@@ -107,6 +108,10 @@ async def larger(rank: Rank) -> list[int]:
 
 
 def need(gib: float) -> None:
+    """Skips unless these gigabytes are wanted and there. They take minutes, longer than a test may otherwise."""
+    if os.environ.get("HOCKET_LARGE_TESTS") != "1":
+        pytest.skip("moves 12 GiB through shared memory: set HOCKET_LARGE_TESTS=1")
+    faulthandler.cancel_dump_traceback_later()
     pages = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if pages < gib * GIB:
         pytest.skip(f"needs {gib:g} GiB of free memory, there are {pages / GIB:.1f}")
