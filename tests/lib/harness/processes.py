@@ -262,7 +262,8 @@ class RealService:
         if "--port" not in options:
             options = ["--port", port, *options]
         command = [sys.executable, "-m", "hocket.coordinator", "--http-port", http_port, *options]
-        process = self._keep(Process("coordinator", launch(command, self.env, self.hosts[0].prefix if self.hosts else ())))
+        prefix = self.hosts[0].prefix if self.hosts else ()
+        process = self._keep(Process("coordinator", launch(command, self.env, prefix)))
         match = process.wait_for_log(r"coordinator listening on (\S+), http on (\S+)")
         self.address = match[1]
         self.port = int(self.address.rpartition(":")[2])
