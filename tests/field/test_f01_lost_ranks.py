@@ -107,8 +107,11 @@ def check_survivors(ranks: list[RankProcess], lost: tuple[int, ...]) -> None:
         assert ranks[r].result() == "done" and ranks[r].status() == 0
 
 
-@pytest.mark.parametrize("placement", [(0, 0, 0, 0), (0, 1, 1, 0)], ids=["one-host", "two-hosts"])
-@pytest.mark.parametrize("size", ["small", "large"])
+@pytest.mark.parametrize(
+    ("placement", "size"),
+    [((0, 0, 0, 0), "small"), ((0, 1, 1, 0), "small"), ((0, 1, 1, 0), "large")],
+    ids=["one-host", "two-hosts", "two-hosts-large"],
+)
 def test_f01ac_killed_while_it_takes_part(hosts: RealService, placement: tuple[int, ...], size: str) -> None:
     ranks = hosts.start(loops, placement, job=f"ac{size}{placement}")
     for rank in ranks:
@@ -143,7 +146,7 @@ def test_f01b_killed_while_the_others_wait_which_they_do_without_using_a_core(
         ranks[r].tell(what)
     for r in (0, 1, 3):
         ranks[r].wait_for("waiting")
-    check_cpu([ranks[r] for r in (0, 1, 3)], 0.6, 0.20)
+    check_cpu([ranks[r] for r in (0, 1, 3)], 0.5, 0.20)
     killed_s = ranks[2].kill()
     for r in (0, 1, 3):
         check_error(ranks[r].wait_for("error"), ranks[2], killed_s, 1.5, f"h{placement[2]}")

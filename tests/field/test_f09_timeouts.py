@@ -37,15 +37,15 @@ async def test_f09a_the_call_s_own_limit_names_the_absent_and_ends_it_for_all(la
 async def test_f09b_a_limit_set_later_holds_for_later_operations(layout: Layout) -> None:
     async with ranks(layout) as world:
         world[0].timeout = 0.6
-        for call in (
-            lambda: world[0].all_reduce(np.ones(1)),
-            lambda: world[0].barrier(),
-            lambda: world[0].monitored_barrier(),
+        calls = (
+            lambda: world[0].all_reduce(np.ones(1), channel="a"),
+            lambda: world[0].barrier(channel="b"),
+            lambda: world[0].monitored_barrier(channel="c"),
             lambda: world[0].recv(np.ones(1), src=1),
             lambda: world[0].send(np.ones(100_000), dst=1),
-            lambda: world[0].all_gather_object(None, 1),
-        ):
-            one = await outcome(call)
+            lambda: world[0].all_gather_object(None, 1, channel="d"),
+        )
+        for one in await asyncio.gather(*(outcome(call) for call in calls)):
             error = error_of(one, hocket.DeadlineError)
             assert error.limit_s == 0.6 and error.missing == (1,) and 0.6 <= one.took_s < 2.6, (error, one.took_s)
 
@@ -56,12 +56,15 @@ async def test_f09c_new_groups_inherit_the_limit_or_have_their_own(layout: Layou
         groups = await asyncio.gather(*(client.new_group([0, 1]) for client in world))
         own = await asyncio.gather(*(client.new_group([0, 1], timeout=0.7) for client in world))
         assert [group.timeout for group in (*groups, *own)] == [1.2, 1.2, 0.7, 0.7]
-        for group, limit_s in ((groups[0], 1.2), (own[0], 0.7)):
-            one = await outcome(lambda group=group: group.all_reduce(np.ones(1)))
-            assert error_of(one, hocket.DeadlineError).limit_s == limit_s
-            assert limit_s <= one.took_s < limit_s + 2
-        lone = await outcome(lambda: world[0].new_group([0, 1], timeout=0.5))
-        assert error_of(lone, hocket.DeadlineError).missing == (1,) and 0.5 <= lone.took_s < 2.5
+        limits_s = (1.2, 0.7, 0.5)
+        found = await asyncio.gather(
+            outcome(lambda: groups[0].all_reduce(np.ones(1))),
+            outcome(lambda: own[0].all_reduce(np.ones(1))),
+            outcome(lambda: world[0].new_group([0, 1], timeout=0.5)),
+        )
+        for one, limit_s in zip(found, limits_s, strict=True):
+            error = error_of(one, hocket.DeadlineError)
+            assert (error.limit_s, error.missing) == (limit_s, (1,)) and limit_s <= one.took_s < limit_s + 2
 
 
 @on_layouts(2)
@@ -83,9 +86,7 @@ async def test_f09f_a_world_that_never_completes_names_who_did_not_come() -> Non
         with pytest.raises(hocket.DeadlineError) as caught:
             await hocket.connect(running.socket(0), job="f", rank=0, world_size=3, timeout=1.0)
         assert caught.value.missing == (1, 2) and caught.value.limit_s == 1.0
-        assert (1.0 <= time.perf_counter() - begun_s < 3.0 and "never" in str(caught.value)) or "rank" in str(
-            caught.value
-        )
+        assert 1.0 <= time.perf_counter() - begun_s < 3.0 and "ranks 1, 2" in str(caught.value)
 
 
 @pytest.mark.parametrize("wrong", [0, -1, True, "1", float("nan")])
@@ -122,7 +123,7 @@ def slow_run(delay_s: float, hosts: int) -> None:
 
 
 def test_f09de_a_rank_may_be_slower_than_every_internal_limit_but_the_operation_s() -> None:
-    slow_run(7.0, 2)  # beyond the liveness limit of 5 s
+    slow_run(5.7, 2)  # beyond the liveness limit of 5 s
 
 
 @pytest.mark.slow

@@ -116,11 +116,9 @@ def test_f25b_a_rank_that_is_stopped_and_continued_is_not_lost(hosts: RealServic
     check_survives(hosts, placement, None, f"b{placement}")
 
 
-@PLACEMENTS
-def test_f25c_nor_are_those_of_a_stopped_worker(hosts: RealService, placement: tuple[int, ...]) -> None:
-    check_survives(hosts, placement, hosts.workers[placement[2]], f"c{placement}")
+def test_f25c_nor_are_those_of_a_stopped_worker(hosts: RealService) -> None:
+    check_survives(hosts, (0, 1, 1), hosts.workers[1], "c")
 
 
-@PLACEMENTS
-def test_f25d_nor_is_anybody_while_the_coordinator_is_stopped(hosts: RealService, placement: tuple[int, ...]) -> None:
-    check_survives(hosts, placement, hosts.coordinator, f"d{placement}")
+def test_f25d_nor_is_anybody_while_the_coordinator_is_stopped(hosts: RealService) -> None:
+    check_survives(hosts, (0, 1, 1), hosts.coordinator, "d")

@@ -85,9 +85,8 @@ async def a_rank_that_only_computes(rank: Rank) -> list[float]:
         return [took_s, float(out[0]), float(x[0]), float(x[-1])]
 
 
-@pytest.mark.parametrize("hosts", [1, 2])
-def test_f35_a_busy_process_progresses_while_its_loop_is_held_up(hosts: int) -> None:
-    with real_service(hosts) as service:
-        for rank in service.start(a_rank_that_only_computes, (0, hosts - 1)):
+def test_f35_a_busy_process_progresses_while_its_loop_is_held_up() -> None:
+    with real_service(2) as service:
+        for rank in service.start(a_rank_that_only_computes, (0, 1)):
             took_s, *found = rank.result()
             assert took_s < 2.0 and found == [7, 3, 3]

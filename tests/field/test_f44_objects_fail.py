@@ -56,43 +56,47 @@ def _recursive() -> list[Any]:
 
 
 @on_layouts(3)
-@pytest.mark.parametrize("kind", ["all_gather_object", "gather_object", "scatter_object_list", "broadcast_object_list"])
 @pytest.mark.parametrize("what", ["lambda", "lock", "raises", "recursive"])
 @pytest.mark.parametrize("allow_pickle", [False, True])
 async def test_f44abde_everybody_hears_whose_object_cannot_travel(
-    layout: Layout, kind: str, what: str, allow_pickle: bool
+    layout: Layout, what: str, allow_pickle: bool
 ) -> None:
     if allow_pickle and what == "recursive":
-        pytest.skip("pickle takes lists that hold themselves")
+        return  # pickle takes lists that hold themselves
     async with ranks(layout, allow_pickle=allow_pickle) as world:
-        bad = BAD[what]()
-        lists = [[None] * 3 for _ in world]
-
-        def call(client: hocket.Client) -> Any:
-            mine = bad if client.rank == 1 else client.rank
-            match kind:
-                case "all_gather_object":
-                    return client.all_gather_object(lists[client.rank], mine)
-                case "gather_object":
-                    return client.gather_object(mine, lists[client.rank] if client.rank == 0 else None, dst=0)
-                case "scatter_object_list":
-                    objects = [1, 2, bad] if client.rank == 1 else None
-                    return client.scatter_object_list(lists[client.rank], objects, src=1)
-                case _:
-                    given = [1, bad, 3] if client.rank == 1 else lists[client.rank]
-                    return client.broadcast_object_list(given, src=1)
-
-        found = await outcomes(world, call)
-        for one in found:
-            error = error_of(one, hocket.SerialiseError)
-            assert error.rank == 1 and error.type_name, str(error)
-        own = str(found[1].error)
-        if what == "raises" and allow_pickle:
-            assert all("boom" in str(one.error) for one in found)
-        if not allow_pickle:
-            assert "allow_pickle" in own or "depth" in own or "itself" in own or "nested" in own, own
-        assert lists == [[None] * 3 for _ in world]
+        for kind in ("all_gather_object", "gather_object", "scatter_object_list", "broadcast_object_list"):
+            await fails_everywhere(world, kind, what, allow_pickle)
         await after_check(world)
+
+
+async def fails_everywhere(world: list[hocket.Client], kind: str, what: str, allow_pickle: bool) -> None:
+    bad = BAD[what]()
+    lists = [[None] * 3 for _ in world]
+
+    def call(client: hocket.Client) -> Any:
+        mine = bad if client.rank == 1 else client.rank
+        match kind:
+            case "all_gather_object":
+                return client.all_gather_object(lists[client.rank], mine)
+            case "gather_object":
+                return client.gather_object(mine, lists[client.rank] if client.rank == 0 else None, dst=0)
+            case "scatter_object_list":
+                objects = [1, 2, bad] if client.rank == 1 else None
+                return client.scatter_object_list(lists[client.rank], objects, src=1)
+            case _:
+                given = [1, bad, 3] if client.rank == 1 else lists[client.rank]
+                return client.broadcast_object_list(given, src=1)
+
+    found = await outcomes(world, call)
+    for one in found:
+        error = error_of(one, hocket.SerialiseError)
+        assert error.rank == 1 and error.type_name, str(error)
+    own = str(found[1].error)
+    if what == "raises" and allow_pickle:
+        assert all("boom" in str(one.error) for one in found)
+    if not allow_pickle:
+        assert any(word in own for word in ("allow_pickle", "depth", "itself", "nested")), own
+    assert lists == [[None] * 3 for _ in world]
 
 
 @on_layouts(3)

@@ -43,29 +43,31 @@ def same(a: Any, b: Any) -> bool:
 
 
 @on_layouts(2)
-@pytest.mark.parametrize("case", PAIRS)
-async def test_f45_exactly_one_object_for_each_rank(layout: Layout, case: str) -> None:
-    objects = PAIRS[case]
+async def test_f45_exactly_one_object_for_each_rank(layout: Layout) -> None:
     async with ranks(layout) as world:
+        for objects in PAIRS.values():
+            await exchanged(world, objects)
 
-        async def call(client: hocket.Client) -> Any:
-            mine = objects[client.rank]
-            every = await client.all_gather_object(None, mine)
-            given: list[Any] = [None, None]
-            await client.all_gather_object(given, mine)
-            root = await client.gather_object(mine, dst=0)
-            part: list[Any] = [None]
-            await client.scatter_object_list(part, list(objects) if client.rank == 1 else None, src=1)
-            shared = list(objects) if client.rank == 0 else [None, None]
-            await client.broadcast_object_list(shared, src=0)
-            return every, given, root, part[0], shared
 
-        for rank, (every, given, root, part, shared) in enumerate(await values(world, call)):
-            for found in (every, given, shared):
-                assert type(found) is list and len(found) == 2
-                assert all(map(same, found, objects)), (found, objects)
-            assert same(part, objects[rank])
-            assert root is None if rank else all(map(same, root, objects))
+async def exchanged(world: list[hocket.Client], objects: tuple[Any, Any]) -> None:
+    async def call(client: hocket.Client) -> Any:
+        mine = objects[client.rank]
+        every = await client.all_gather_object(None, mine)
+        given: list[Any] = [None, None]
+        await client.all_gather_object(given, mine)
+        root = await client.gather_object(mine, dst=0)
+        part: list[Any] = [None]
+        await client.scatter_object_list(part, list(objects) if client.rank == 1 else None, src=1)
+        shared = list(objects) if client.rank == 0 else [None, None]
+        await client.broadcast_object_list(shared, src=0)
+        return every, given, root, part[0], shared
+
+    for rank, (every, given, root, part, shared) in enumerate(await values(world, call)):
+        for found in (every, given, shared):
+            assert type(found) is list and len(found) == 2
+            assert all(map(same, found, objects)), (found, objects)
+        assert same(part, objects[rank])
+        assert root is None if rank else all(map(same, root, objects))
 
 
 @on_layouts(2)
