@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness.cases import Layout, error_of, on_layouts, outcome, ranks, values, who_called
+from harness.cases import Layout, error_of, on_layouts, on_unlike_layouts, outcome, ranks, values, who_called
 
 import hocket
 
@@ -33,7 +33,7 @@ async def test_f03a_a_rank_that_leaves_is_named_as_having_left(layout: Layout, c
         assert error_of(later, hocket.MemberLostError).rank == 1
 
 
-@on_layouts(3)
+@on_unlike_layouts(3)
 @pytest.mark.parametrize("other", ["barrier", "broadcast", "all_gather", "gather_object", "reduce"])
 async def test_f03bc_another_operation_under_the_same_number_is_a_mismatch(layout: Layout, other: str) -> None:
     async with ranks(layout) as world:

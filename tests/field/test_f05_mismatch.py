@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness.cases import Layout, after_check, errors, on_layouts, ranks, values, who_called
+from harness.cases import Layout, after_check, errors, on_layouts, on_unlike_layouts, ranks, values, who_called
 
 import hocket
 
@@ -39,7 +39,7 @@ def _bfloat16() -> Any:
     return np.dtype(ml_dtypes.bfloat16)
 
 
-@on_layouts(2)
+@on_unlike_layouts(2)
 @pytest.mark.parametrize("case", MAKERS)
 async def test_f05_all_reduce_of_unequal_arrays_is_a_mismatch_on_both_ranks(case: str, layout: Layout) -> None:
     first, second, texts = MAKERS[case]
@@ -67,7 +67,7 @@ async def test_f05b_all_gather_of_another_shape_is_a_mismatch(layout: Layout) ->
         await after_check(world)
 
 
-@on_layouts(2)
+@on_unlike_layouts(2)
 @pytest.mark.parametrize(("theirs", "mine"), [("f2", "i8"), ("f4", "i4"), ("f8", "c8"), ("i8", "f8"), ("u1", "?")])
 async def test_f05d_broadcast_into_another_dtype_is_a_mismatch(layout: Layout, theirs: str, mine: str) -> None:
     async with ranks(layout) as world:
@@ -94,7 +94,7 @@ async def test_f05_differing_ops_and_roots_are_named(layout: Layout) -> None:
         await after_check(world)
 
 
-@on_layouts(3)
+@on_unlike_layouts(3)
 @pytest.mark.parametrize(
     "kind", ["reduce", "reduce_scatter_tensor", "all_gather_into_tensor", "scan", "all_to_all_single"]
 )

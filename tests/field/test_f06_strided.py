@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness.cases import Layout, after_check, on_layouts, ranks, values
+from harness.cases import Layout, after_check, on_layouts, on_unlike_layouts, ranks, values
 
 import hocket
 
@@ -95,7 +95,7 @@ async def test_f06h_gather_of_a_column(layout: Layout) -> None:
         assert outs[0].base[:, 0].tolist() == [0, 0, 0], "the neighbours of the column are untouched"
 
 
-@on_layouts(3)
+@on_unlike_layouts(3)
 @pytest.mark.parametrize("count", [7, 100_003])
 @pytest.mark.parametrize(
     "kind", ["all_reduce", "reduce_scatter_tensor", "all_gather_into_tensor", "all_to_all_single", "scan"]
@@ -140,7 +140,7 @@ async def test_f06_strided_inputs_and_outputs_of_any_size_and_kind(layout: Layou
         await after_check(world)
 
 
-@on_layouts(2)
+@on_unlike_layouts(2)
 @pytest.mark.parametrize("count", [5, 200_000])
 async def test_f06_strided_messages_point_to_point(layout: Layout, count: int) -> None:
     async with ranks(layout) as world:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness.cases import Layout, after_check, error_of, on_layouts, outcome, ranks, values
+from harness.cases import Layout, after_check, error_of, on_layouts, on_unlike_layouts, outcome, ranks, values
 
 import hocket
 
@@ -109,7 +109,7 @@ async def test_f07g_send_and_recv_name_world_ranks(layout: Layout) -> None:
         assert (await in_group(world, [1, 2], use))[2] == (7, 1, 8, 1)
 
 
-@on_layouts(4)
+@on_unlike_layouts(4)
 @pytest.mark.parametrize("members", [[1, 3], [3, 0], [2, 3, 1]])
 async def test_f07_every_rooted_operation_agrees_on_the_root(layout: Layout, members: list[int]) -> None:
     async with ranks(layout) as world:

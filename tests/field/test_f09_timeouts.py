@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness.cases import Layout, after_check, error_of, layouts, on_layouts, outcome, ranks
+from harness.cases import Layout, after_check, error_of, layouts, on_unlike_layouts, outcome, ranks
 from harness.processes import Rank, idle, real_service
 from harness.service import service
 
 import hocket
 
 
-@on_layouts(3)
+@on_unlike_layouts(3)
 @pytest.mark.parametrize("count", [1, 500_000])
 async def test_f09a_the_call_s_own_limit_names_the_absent_and_ends_it_for_all(layout: Layout, count: int) -> None:
     async with ranks(layout) as world:
@@ -33,7 +33,7 @@ async def test_f09a_the_call_s_own_limit_names_the_absent_and_ends_it_for_all(la
         await after_check(world)
 
 
-@on_layouts(2)
+@on_unlike_layouts(2)
 async def test_f09b_a_limit_set_later_holds_for_later_operations(layout: Layout) -> None:
     async with ranks(layout) as world:
         world[0].timeout = 0.6
@@ -50,7 +50,7 @@ async def test_f09b_a_limit_set_later_holds_for_later_operations(layout: Layout)
             assert error.limit_s == 0.6 and error.missing == (1,) and 0.6 <= one.took_s < 2.6, (error, one.took_s)
 
 
-@on_layouts(2)
+@on_unlike_layouts(2)
 async def test_f09c_new_groups_inherit_the_limit_or_have_their_own(layout: Layout) -> None:
     async with ranks(layout, timeout=1.2) as world:
         groups = await asyncio.gather(*(client.new_group([0, 1]) for client in world))
@@ -67,7 +67,7 @@ async def test_f09c_new_groups_inherit_the_limit_or_have_their_own(layout: Layou
             assert (error.limit_s, error.missing) == (limit_s, (1,)) and limit_s <= one.took_s < limit_s + 2
 
 
-@on_layouts(2)
+@on_unlike_layouts(2)
 async def test_f09_a_queued_operation_has_its_own_limit(layout: Layout) -> None:
     async with ranks(layout) as world:
         first = world[0].all_reduce(np.ones(1), timeout=20)

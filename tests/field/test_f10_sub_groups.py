@@ -5,7 +5,7 @@ import random
 
 import numpy as np
 import pytest
-from harness.cases import Layout, after_check, error_of, on_layouts, outcome, ranks, values
+from harness.cases import Layout, after_check, error_of, on_layouts, on_unlike_layouts, outcome, ranks, values
 
 import hocket
 
@@ -35,7 +35,7 @@ async def test_f10_disjoint_groups_form_apart_whatever_the_delays(layout: Layout
         await after_check(world)
 
 
-@on_layouts(4)
+@on_unlike_layouts(4)
 async def test_f10_a_lone_caller_hears_who_is_missing(layout: Layout) -> None:
     async with ranks(layout, timeout=0.5) as world:
         one = await outcome(lambda: world[0].new_group([0, 3]))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness.cases import Layout, on_layouts, ranks, values
+from harness.cases import Layout, on_layouts, on_unlike_layouts, ranks, values
 
 import hocket
 
@@ -28,7 +28,7 @@ async def test_f11a_the_result_is_there_after_the_wait(layout: Layout) -> None:
         await values(world, call)
 
 
-@on_layouts(2)
+@on_unlike_layouts(2)
 @pytest.mark.parametrize("size", [10, SIZE])
 async def test_f11b_a_dropped_input_is_kept_until_it_has_left(layout: Layout, size: int) -> None:
     async with ranks(layout) as world:
@@ -41,7 +41,7 @@ async def test_f11b_a_dropped_input_is_kept_until_it_has_left(layout: Layout, si
         assert (out == 1).all() and len(others) == 20
 
 
-@on_layouts(2)
+@on_unlike_layouts(2)
 @pytest.mark.parametrize("size", [10, SIZE])
 async def test_f11c_an_array_in_flight_cannot_be_changed(layout: Layout, size: int) -> None:
     async with ranks(layout) as world:

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness.cases import Layout, after_check, errors, on_layouts, ranks, values
+from harness.cases import Layout, after_check, errors, on_layouts, on_unlike_layouts, ranks, values
 
 import hocket
 
@@ -25,7 +25,7 @@ REDUCED = {
 }
 
 
-@on_layouts(2)
+@on_unlike_layouts(2)
 @pytest.mark.parametrize("times", [1, 50_000])
 async def test_f16_reductions_of_bool_stay_bool(layout: Layout, times: int) -> None:
     async with ranks(layout) as world:

@@ -4,14 +4,24 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness.cases import Layout, after_check, errors, on_layouts, outcomes, ranks, values, who_called
+from harness.cases import (
+    Layout,
+    after_check,
+    errors,
+    on_layouts,
+    on_unlike_layouts,
+    outcomes,
+    ranks,
+    values,
+    who_called,
+)
 
 import hocket
 
 SHAPE = (1, 0, 2)
 
 
-@on_layouts(3)
+@on_unlike_layouts(3)
 @pytest.mark.parametrize("dtype", ["f4", "i8", "?", "c16"])
 async def test_f18_every_operation_takes_no_elements(layout: Layout, dtype: str) -> None:
     async with ranks(layout) as world:

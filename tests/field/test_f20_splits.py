@@ -5,7 +5,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness.cases import after_check, error_of, errors, on_layouts, outcomes, per_rank, ranks, values, who_called
+from harness.cases import (
+    after_check,
+    error_of,
+    errors,
+    on_layouts,
+    on_unlike_layouts,
+    outcomes,
+    per_rank,
+    ranks,
+    values,
+    who_called,
+)
 
 import hocket
 
@@ -18,7 +29,7 @@ def bad(n: int, rows: int, given: list[int] | None, taken: list[int] | None = No
     return call
 
 
-@on_layouts(3)
+@on_unlike_layouts(3)
 @pytest.mark.parametrize(
     ("rows", "given", "argument", "text"),
     [
@@ -134,7 +145,7 @@ async def test_f20_any_call_that_is_wrong_on_one_rank_ends_for_all(layout: Any) 
         await after_check(world)
 
 
-@on_layouts(3)
+@on_unlike_layouts(3)
 @pytest.mark.parametrize("culprits", [(1,), (0, 2), (0, 1, 2)])
 async def test_f20_many_wrong_calls_in_a_row_keep_the_channel_in_step(layout: Any, culprits: tuple[int, ...]) -> None:
     async with ranks(layout) as world:

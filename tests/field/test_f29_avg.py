@@ -5,7 +5,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from harness.cases import Layout, after_check, errors, on_layouts, ranks, values
+from harness.cases import Layout, after_check, errors, on_layouts, on_unlike_layouts, ranks, values
 
 import hocket
 
@@ -23,7 +23,7 @@ def calls(x: Any) -> list[Any]:
     ]
 
 
-@on_layouts(2)
+@on_unlike_layouts(2)
 @pytest.mark.parametrize("dtype", ["i8", "i4", "u1", "?", "i2", "u8"])
 async def test_f29ab_avg_of_integers_is_unsupported_everywhere(layout: Layout, dtype: str) -> None:
     async with ranks(layout) as world:
@@ -36,7 +36,7 @@ async def test_f29ab_avg_of_integers_is_unsupported_everywhere(layout: Layout, d
         await after_check(world)
 
 
-@on_layouts(2)
+@on_unlike_layouts(2)
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "c8", "c16", ml_dtypes.bfloat16])
 async def test_f29c_avg_of_floats(layout: Layout, dtype: Any) -> None:
     async with ranks(layout) as world:

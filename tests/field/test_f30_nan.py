@@ -5,7 +5,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from harness.cases import Layout, on_layouts, ranks, values
+from harness.cases import Layout, on_unlike_layouts, ranks, values
 
 import hocket
 
@@ -13,7 +13,7 @@ NAN, INF = np.nan, np.inf
 DTYPES = ["f2", "f4", "f8", ml_dtypes.bfloat16]
 
 
-@on_layouts(2)
+@on_unlike_layouts(2)
 @pytest.mark.parametrize("dtype", DTYPES)
 async def test_f30_max_and_min_as_numpy_has_them(layout: Layout, dtype: Any) -> None:
     async with ranks(layout) as world:
@@ -33,7 +33,7 @@ async def max_and_min(world: list[hocket.Client], dtype: Any, swap: bool, times:
             assert (x[::5] == 1).all() and np.isnan(np.delete(x.reshape(-1, 5), 0, 1).astype("f4")).all()
 
 
-@on_layouts(3)
+@on_unlike_layouts(3)
 @pytest.mark.parametrize("dtype", DTYPES)
 async def test_f30_nan_on_any_rank_in_any_operation(layout: Layout, dtype: Any) -> None:
     async with ranks(layout) as world:

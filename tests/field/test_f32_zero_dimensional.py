@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness.cases import Layout, after_check, error_of, on_layouts, outcomes, ranks, values
+from harness.cases import Layout, after_check, error_of, on_layouts, on_unlike_layouts, outcomes, ranks, values
 
 import hocket
 
@@ -50,7 +50,7 @@ async def test_f32_zero_dimensional_arrays_keep_their_shape(layout: Layout) -> N
             assert one == [6, 2, 3, [1, 2, 3], [1, 2, 3] if rank == 1 else None, [1, 2, 3], 10.0 * rank]
 
 
-@on_layouts(3)
+@on_unlike_layouts(3)
 @pytest.mark.parametrize("value", [np.float64(1.0), 1.0, 1, [1.0, 2.0], (1.0,), True, None, "1", b"1", np.int8(3), 1j])
 async def test_f32_what_is_no_array_is_a_type_error_and_the_others_hear(layout: Layout, value: Any) -> None:
     async with ranks(layout) as world:

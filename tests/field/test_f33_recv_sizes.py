@@ -4,12 +4,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness.cases import Layout, after_check, error_of, on_layouts, outcome, outcomes, ranks, values
+from harness.cases import Layout, after_check, error_of, on_layouts, on_unlike_layouts, outcome, outcomes, ranks, values
 
 import hocket
 
 
-@on_layouts(2)
+@on_unlike_layouts(2)
 @pytest.mark.parametrize("scale", [1, 20_000])
 @pytest.mark.parametrize(
     ("shape", "dtype"), [((4,), "f4"), ((8,), "f4"), ((6,), "i4"), ((3,), "f8"), ((0,), "f4"), ((24,), "u1")]
@@ -44,7 +44,7 @@ async def exchange(world: list[hocket.Client], value: float) -> None:
     assert out[0] == value
 
 
-@on_layouts(2)
+@on_unlike_layouts(2)
 @pytest.mark.parametrize("count", [6, 120_000])
 async def test_f33c_another_shape_of_the_same_size_is_filled(layout: Layout, count: int) -> None:
     async with ranks(layout) as world:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness.cases import Layout, on_layouts, ranks, values
+from harness.cases import Layout, on_layouts, on_unlike_layouts, ranks, values
 from harness.processes import Rank, real_service
 
 import hocket
@@ -33,7 +33,7 @@ def keep_looking(works: list[Any], within_s: float = 4.0) -> float:
     return time.perf_counter() - begun_s
 
 
-@on_layouts(2)
+@on_unlike_layouts(2)
 @pytest.mark.parametrize("count", [1, 200_000])
 async def test_f35_messages_are_delivered_without_any_await(layout: Layout, count: int) -> None:
     async with ranks(layout) as world:
@@ -47,7 +47,7 @@ async def test_f35_messages_are_delivered_without_any_await(layout: Layout, coun
             work.wait()
 
 
-@on_layouts(2)
+@on_unlike_layouts(2)
 @pytest.mark.parametrize("count", [1, 400_000])
 async def test_f35_collectives_go_on_without_any_await(layout: Layout, count: int) -> None:
     async with ranks(layout) as world:

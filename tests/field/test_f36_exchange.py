@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness.cases import Layout, after_check, on_layouts, ranks, values
+from harness.cases import Layout, after_check, on_layouts, on_unlike_layouts, ranks, values
 
 import hocket
 
 
-@on_layouts(2)
+@on_unlike_layouts(2)
 @pytest.mark.parametrize("count", [1, 2_000_000])
 @pytest.mark.parametrize("receive_first", [False, True])
 async def test_f36a_both_send_and_receive_at_once(layout: Layout, count: int, receive_first: bool) -> None:
@@ -66,7 +66,7 @@ async def test_f36c_small_sends_first_complete_on_both(layout: Layout) -> None:
         assert await values(world, call) == [2, 1]
 
 
-@on_layouts(2)
+@on_unlike_layouts(2)
 async def test_f36c_large_sends_that_nobody_takes_meet_their_deadline(layout: Layout) -> None:
     async with ranks(layout) as world:
 
@@ -83,7 +83,7 @@ async def test_f36c_large_sends_that_nobody_takes_meet_their_deadline(layout: La
         await after_check(world)
 
 
-@on_layouts(2)
+@on_unlike_layouts(2)
 @pytest.mark.parametrize("count", [2, 300_000])
 async def test_f36d_messages_to_oneself(layout: Layout, count: int) -> None:
     async with ranks(layout) as world:
@@ -114,7 +114,7 @@ async def test_f36e_all_to_all_made_of_messages_with_oneself(layout: Layout) -> 
         assert await values(world, call) == [[10 * j + r for j in range(4)] for r in range(4)]
 
 
-@on_layouts(2)
+@on_unlike_layouts(2)
 @pytest.mark.parametrize("count", [1, 50_000])
 async def test_f36f_tags_are_received_in_any_order(layout: Layout, count: int) -> None:
     async with ranks(layout) as world:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness.cases import Layout, after_check, error_of, on_layouts, outcomes, ranks
+from harness.cases import Layout, after_check, error_of, on_layouts, on_unlike_layouts, outcomes, ranks
 
 import hocket
 
@@ -55,7 +55,7 @@ def _recursive() -> list[Any]:
     return found
 
 
-@on_layouts(3)
+@on_unlike_layouts(3)
 @pytest.mark.parametrize("what", ["lambda", "lock", "raises", "recursive"])
 @pytest.mark.parametrize("allow_pickle", [False, True])
 async def test_f44abde_everybody_hears_whose_object_cannot_travel(

@@ -4,14 +4,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness.cases import Layout, after_check, error_of, errors, on_layouts, outcomes, ranks, values
+from harness.cases import Layout, after_check, error_of, errors, on_layouts, on_unlike_layouts, outcomes, ranks, values
 
 import hocket
 
 RECORD = np.dtype([("a", "u8"), ("b", "f4")])
 
 
-@on_layouts(2)
+@on_unlike_layouts(2)
 @pytest.mark.parametrize(("theirs", "mine"), [("<f8", "=f8"), (">f8", ">f8"), (">f8", "=f8"), ("=f8", ">f8")])
 async def test_f49abc_byte_orders_may_differ(layout: Layout, theirs: str, mine: str) -> None:
     async with ranks(layout) as world:
@@ -26,7 +26,7 @@ async def test_f49abc_byte_orders_may_differ(layout: Layout, theirs: str, mine: 
         assert all(o.tolist() == [1, 2.5] for own in outs for o in own)
 
 
-@on_layouts(2)
+@on_unlike_layouts(2)
 @pytest.mark.parametrize("dtype", [">i4", ">f4", ">f8", ">u2", ">c16", ">f2"])
 async def test_f49d_reductions_keep_the_byte_order(layout: Layout, dtype: str) -> None:
     async with ranks(layout) as world:
@@ -56,7 +56,7 @@ async def test_f49ef_records_move_and_do_not_reduce(layout: Layout) -> None:
         await after_check(world)
 
 
-@on_layouts(2)
+@on_unlike_layouts(2)
 @pytest.mark.parametrize("kind", ["broadcast", "all_reduce", "all_gather", "send"])
 async def test_f49g_object_arrays_are_refused_with_advice(layout: Layout, kind: str) -> None:
     async with ranks(layout) as world:
@@ -81,7 +81,7 @@ async def test_f49g_object_arrays_are_refused_with_advice(layout: Layout, kind: 
         await after_check(world)
 
 
-@on_layouts(2)
+@on_unlike_layouts(2)
 @pytest.mark.parametrize(
     "array",
     [
@@ -107,7 +107,7 @@ async def test_f49h_strings_and_dates_are_exact_or_unsupported(layout: Layout, a
         await after_check(world)
 
 
-@on_layouts(2)
+@on_unlike_layouts(2)
 @pytest.mark.parametrize(
     ("dtype", "values_", "expected"),
     [
@@ -130,7 +130,7 @@ async def test_f49i_integers_wrap_as_in_numpy(
             assert all((x == expected).all() and x.dtype == np.dtype(dtype) for x in xs)
 
 
-@on_layouts(2)
+@on_unlike_layouts(2)
 @pytest.mark.parametrize(
     ("dtype", "op"),
     [("c8", "MAX"), ("c16", "MIN"), ("f4", "BAND"), ("f8", "BOR"), ("f2", "BXOR"), ("c8", "BAND"), ("i4", "AVG")],

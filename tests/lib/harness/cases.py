@@ -42,6 +42,12 @@ def on_layouts(n: int) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("layout", layouts(n), ids=lambda layout: layout.name.replace(" ", "-"))
 
 
+def on_unlike_layouts(n: int) -> pytest.MarkDecorator:
+    """The same with the two that differ most, for cases that are tried in many ways already."""
+    first, *_, last = layouts(n)
+    return pytest.mark.parametrize("layout", [first, last], ids=lambda layout: layout.name.replace(" ", "-"))
+
+
 @asynccontextmanager
 async def ranks(layout: Layout, **how: Any) -> AsyncIterator[list[hocket.Client]]:
     """The world of a layout, with T = 60 s, so that what only comes out of the time-out comes too late."""
