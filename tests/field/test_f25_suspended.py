@@ -97,7 +97,7 @@ def test_f25a_a_stopped_rank_is_late_and_named_when_time_is_up(hosts: RealServic
 
 
 def check_survives(hosts: RealService, job: str, *placements: tuple[int, ...], stopped: Process | None = None) -> None:
-    """Stops a process (None: the last rank of each world) for a while: everybody then goes on as if nothing had been."""
+    """Stops a process (None: the last rank of each world) for a while: afterwards everything goes on as before."""
     worlds: list[list[RankProcess]] = [hosts.start(loops, at, job=f"{job}{at}") for at in placements]
     for rank in itertools.chain(*worlds):
         rank.wait_for("warm")
