@@ -16,7 +16,7 @@ from hocket.fabric.bells import WORKER_BELL
 from hocket.fabric.lane import Lane
 from hocket.fabric.operation import Operation
 from hocket.fabric.program import Seat
-from hocket.protocol.errors import AbortedError, HocketError, WireError, error_from_facts, error_to_facts
+from hocket.protocol.errors import AbortedError, HocketError, WireError, copy_of, error_from_facts, error_to_facts
 from hocket.protocol.frames import Buffers
 from hocket.protocol.messages import Contest, Done, Submit
 from hocket.protocol.signature import encode_signature, withdrawn
@@ -53,7 +53,7 @@ class BoardChannel:
             if self._lane is None:
                 op.deadline_s = time.monotonic() + op.timeout_s
                 if self._ended is not None:
-                    op.end(_copy(self._ended).at(self._membership.where(op.kind, 0, self.name)))
+                    op.end(copy_of(self._ended).at(self._membership.where(op.kind, 0, self.name)))
                 else:
                     self._early.append(op)
                 return
@@ -151,7 +151,7 @@ class BoardChannel:
     def _drop_early(self, error: HocketError) -> None:
         while self._early:
             op = self._early.popleft()
-            op.end(_copy(error).at(self._membership.where(op.kind, 0, self.name)))
+            op.end(copy_of(error).at(self._membership.where(op.kind, 0, self.name)))
 
     def room(self, _done: Done, _nbytes: int) -> Buffers | None:
         """Boards bring nothing over the connection."""
@@ -227,7 +227,7 @@ class RemoteChannel:
     def _end(self, op: Operation, error: HocketError | None) -> None:
         self._open.pop(op.number, None)
         where = self._membership.where(op.kind, op.number, self.name)
-        op.end(None if error is None else _copy(error).at(where))
+        op.end(None if error is None else copy_of(error).at(where))
 
     def finish(self, error: HocketError) -> None:
         """The epoch has ended; the worker settles what is under way."""
@@ -242,7 +242,3 @@ class RemoteChannel:
 
 
 Channel = BoardChannel | RemoteChannel
-
-
-def _copy(error: HocketError) -> HocketError:
-    return error_from_facts(error_to_facts(error))

@@ -22,8 +22,8 @@ from hocket.protocol.errors import (
     HocketError,
     Ranks,
     Where,
+    copy_of,
     error_from_facts,
-    error_to_facts,
 )
 from hocket.protocol.frames import Buffers
 from hocket.protocol.limits import IDENTITY_NBYTES
@@ -106,7 +106,7 @@ class Membership:
     def _withdraw(self, lane: Channel, kind: str, error: HocketError, timeout_s: float) -> None:
         """Takes the operation's number, with the news that it is not going to happen here."""
         op = Operation(kind, encode_signature(withdrawn(kind, error)), [], [], timeout_s, lambda _error: None)
-        op.error = error_from_facts(error_to_facts(error))
+        op.error = copy_of(error)
         lane.submit(op)
 
     def channel(self, name: str) -> Channel:
@@ -170,9 +170,7 @@ class Membership:
             work = self._monitored.pop((channel, number), None)
         if work is not None:
             where = self.where("monitored_barrier", number, channel)
-            work.complete(
-                None, None if error is None else self.shown(error_from_facts(error_to_facts(error)).at(where))
-            )
+            work.complete(None, None if error is None else self.shown(copy_of(error).at(where)))
 
     # --- what the worker says (socket thread) ------------------------------------------------------------------------
 

@@ -25,8 +25,7 @@ from hocket.protocol.errors import (
     ArgumentTypeError,
     HocketError,
     MismatchError,
-    error_from_facts,
-    error_to_facts,
+    copy_of,
 )
 from hocket.protocol.frames import Buffers
 from hocket.protocol.limits import EAGER_NBYTES
@@ -230,7 +229,7 @@ class PointToPoint:
         error = effect.error
         if error is not None:
             where = self._membership.where(pending.name, int(str(effect.handle)), "")
-            error = self._membership.shown(error_from_facts(error_to_facts(error)).at(where))
+            error = self._membership.shown(copy_of(error).at(where))
         pending.end(error, source)
 
     def _arm(self) -> None:

@@ -1,11 +1,10 @@
 """What the two halves of a mailbox share: effects, operations, and the ledger of those that are not over. Pure."""
 
-import copy
 import heapq
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from hocket.protocol.errors import AbortedError, DeadlineError, HocketError, MismatchError, Ranks, WireError
+from hocket.protocol.errors import AbortedError, DeadlineError, HocketError, MismatchError, Ranks, WireError, copy_of
 from hocket.protocol.limits import EAGER_OVERHEAD_NBYTES, GRANT_NBYTES, PIECE_NBYTES
 from hocket.protocol.messages import P2PData, P2POffer, P2PRefuse, P2PTake, P2PWithdraw
 
@@ -259,7 +258,7 @@ class Ledger:
 
 def own(error: HocketError, intact: bool = True) -> HocketError:
     """A copy of an error for one operation, so that its place does not show on another one's."""
-    mine = copy.copy(error)
+    mine = copy_of(error)
     mine.__cause__ = error.__cause__
     mine.array_intact = error.array_intact and intact
     return mine

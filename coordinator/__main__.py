@@ -2,18 +2,16 @@
 
 import argparse
 import asyncio
-import importlib
 import logging
 import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 from hocket.coordinator.config import VARIABLES, CoordinatorConfig, read_config
 from hocket.coordinator.server import Coordinator
 from hocket.protocol.addresses import Address
-from hocket.protocol.errors import HocketError
+from hocket.protocol.daemon import run_daemon
 from hocket.protocol.notify import feed_watchdog, notify
 
 logger = logging.getLogger("hocket.coordinator")
@@ -54,24 +52,9 @@ async def serve(config: CoordinatorConfig) -> None:
         logger.info("coordinator stops")
 
 
-def _loop_factory() -> Any:
-    """uvloop's where it is installed, else asyncio's own."""
-    try:
-        return importlib.import_module("uvloop").new_event_loop
-    except ImportError:
-        return None
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the program. Returns its exit status: 0 after a signal to end, 1 if it could not start."""
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
-    try:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(serve(_read_arguments(arguments)))
-    except HocketError as refused:
-        print(f"hocket coordinator: {refused}", file=sys.stderr)
-        return 1
-    return 0
+    return run_daemon("coordinator", lambda: serve(_read_arguments(arguments)))
 
 
 if __name__ == "__main__":

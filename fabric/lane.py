@@ -22,8 +22,7 @@ from hocket.protocol.errors import (
     HocketError,
     Ranks,
     Where,
-    error_from_facts,
-    error_to_facts,
+    copy_of,
 )
 from hocket.protocol.limits import LATE_WARNING_S
 from hocket.protocol.signature import decode_signature, encode_signature, withdrawn, withdrawn_error
@@ -88,7 +87,7 @@ class Lane:
             if not op.deadline_s:
                 op.deadline_s = time.monotonic() + op.timeout_s
             if self._ended is not None:
-                self._finish(op, _copy(self._ended))
+                self._finish(op, copy_of(self._ended))
             else:
                 self._queue.append(op)
 
@@ -124,14 +123,14 @@ class Lane:
         with self.lock:
             self._ended = self._ended or error
             while self._queue:
-                self._finish(self._queue.popleft(), _copy(error))
+                self._finish(self._queue.popleft(), copy_of(error))
 
     def abandon(self, error: HocketError) -> None:
         """The worker is gone, and with it all verdicts: everything ends with ``error``."""
         with self.lock:
             self.finish(error)
             if self._current is not None:
-                self._leave(self._current, _copy(error))
+                self._leave(self._current, copy_of(error))
 
     # --- one step ----------------------------------------------------------------------------------------------------
 
@@ -159,13 +158,13 @@ class Lane:
             if not isinstance(broken, Exception):
                 raise
             log.exception("%s failed", self.where(current.op))
-        self._watch(current)
-        self._expire_queue()
+        now_s = time.monotonic()
+        self._watch(current, now_s)
+        self._expire_queue(now_s)
         return False
 
-    def _expire_queue(self) -> None:
+    def _expire_queue(self, now_s: float) -> None:
         """Operations that wait for their turn have a deadline, too; what holds them up is what the first waits for."""
-        now_s = time.monotonic()
         for op in self._queue:
             if op.error is None and now_s >= op.deadline_s:
                 self._give_up(op, DeadlineError(op.timeout_s, self.missing(), _TOOK_ALL))
@@ -201,9 +200,8 @@ class Lane:
             self._ask(number, None)
         return False
 
-    def _watch(self, current: _Current) -> None:
+    def _watch(self, current: _Current, now_s: float) -> None:
         """Deadline and warning of an operation that waits."""
-        now_s = time.monotonic()
         if now_s >= current.op.deadline_s and not current.reason:
             self._contest(current, DeadlineError(current.op.timeout_s, self.missing(current.op.number)))
         elif now_s >= current.warn_s:
@@ -236,7 +234,7 @@ class Lane:
         current.steps.close()
         op = current.op
         if error is not None:
-            error = _copy(error)
+            error = copy_of(error)
             error.array_intact = not op.wrote
         self._current = None
         self._verdicts.pop(op.number, None)
@@ -251,10 +249,6 @@ class Lane:
 
     def _finish(self, op: Operation, error: HocketError | None) -> None:
         op.end(error.at(self.where(op)) if error is not None else None)
-
-
-def _copy(error: HocketError) -> HocketError:
-    return error_from_facts(error_to_facts(error))
 
 
 def _until_sealed(seat: Seat, number: int, error: HocketError) -> Steps:

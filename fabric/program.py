@@ -24,7 +24,7 @@ from hocket.fabric.kernels import Array, finish, reduce_into
 from hocket.fabric.operation import Operation
 from hocket.fabric.plan import Plan, plan_for, shape_for
 from hocket.protocol.dtypes import accumulator
-from hocket.protocol.errors import HocketError, error_from_facts, error_to_facts
+from hocket.protocol.errors import HocketError, copy_of
 from hocket.protocol.signature import Family, decode_signature, withdrawn_error
 
 CUT_ELEMENTS = 64
@@ -124,7 +124,7 @@ class _Program:
             return None
         plan = plan_for(tuple(texts), self.board.block_nbytes)
         if isinstance(plan, HocketError):
-            raise error_from_facts(error_to_facts(plan))  # a copy: each raise adds a traceback to its own
+            raise copy_of(plan)  # a copy: each raise adds a traceback to its own
         return plan
 
     # --- the blocks --------------------------------------------------------------------------------------------------

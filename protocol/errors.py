@@ -370,6 +370,11 @@ def error_from_facts(data: Mapping[str, Any]) -> HocketError:
     return error
 
 
+def copy_of(error: HocketError) -> HocketError:
+    """The same error anew, for another operation or another raise: each gets a place and a traceback of its own."""
+    return error_from_facts(error_to_facts(error))
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, Member):
         return [value.rank, value.host, value.pid]

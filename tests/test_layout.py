@@ -33,6 +33,7 @@ PURE = (
 )
 SHELLS_AMONG_THEM = {
     "protocol/connection.py",
+    "protocol/daemon.py",
     "protocol/environment.py",
     "protocol/handshake.py",
     "protocol/notify.py",

@@ -2,15 +2,13 @@
 
 import argparse
 import asyncio
-import importlib
 import logging
 import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import Any
 
-from hocket.protocol.errors import HocketError
+from hocket.protocol.daemon import run_daemon
 from hocket.protocol.notify import feed_watchdog, notify
 from hocket.worker.agent import Worker
 from hocket.worker.config import WorkerConfig
@@ -77,24 +75,9 @@ async def _live(worker: Worker) -> None:
         await worker.run()
 
 
-def _loop_factory() -> Any:
-    """uvloop's where it is installed, else asyncio's own."""
-    try:
-        return importlib.import_module("uvloop").new_event_loop
-    except ImportError:
-        return None
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the program. Returns its exit status: 0 after a signal to end, 1 if it could not start or go on."""
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
-    try:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(serve(read_arguments(arguments)))
-    except HocketError as refused:
-        print(f"hocket worker: {refused}", file=sys.stderr)
-        return 1
-    return 0
+    return run_daemon("worker", lambda: serve(read_arguments(arguments)))
 
 
 if __name__ == "__main__":

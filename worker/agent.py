@@ -211,9 +211,7 @@ class Worker:
         for number in [number for number in group.sessions if number not in self._sessions]:
             self._member_lost(group, number, "killed", "it ended while the group formed")
         for host_number, early, payload in self._early.pop(message.info.group, []):
-            if payload is not None:
-                self._relayed[host_number] = bytearray(payload)
-            self._peer_message(host_number, early, 0)
+            self._take(host_number, early, 0, payload)
         for stale in [number for number in self._early if number < self._newest_group]:  # they formed without us
             del self._early[stale]
 
@@ -396,7 +394,9 @@ class Worker:
 
     def _peer_message(self, host: int, message: Message, nbytes: int) -> None:
         relayed = self._relayed.pop(host, None)
-        payload = memoryview(relayed) if relayed is not None else None
+        self._take(host, message, nbytes, memoryview(relayed) if relayed is not None else None)
+
+    def _take(self, host: int, message: Message, nbytes: int, payload: memoryview | None) -> None:
         number = getattr(message, "group", -1)
         group = self._groups.get(number)
         if group is None and number > self._newest_group:
