@@ -17,8 +17,9 @@ ARGS ?=
 
 setup: .venv/installed
 
-# The stamp is as old as the last installation: a change to what the project depends on makes a new one.
-.venv/installed: pyproject.toml $(wildcard setup.py)
+# The stamp is as old as the last installation: a change to what the project depends on, or to the native core, makes a
+# new one.
+.venv/installed: pyproject.toml setup.py $(wildcard fabric/native/*)
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "installing hocket and its tools into .venv"
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[dev]'

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hocket.client.engine import CORES
+from hocket.client.quick import Quick
 from hocket.fabric.bells import WORKER_BELL
 from hocket.fabric.lane import Lane
 from hocket.fabric.operation import Operation
@@ -102,11 +103,14 @@ class BoardChannel:
         wake = set(opened.bells) - {membership.session.place}
         if not opened.bridged and all(opened.bells[member] != WORKER_BELL for member in locals_):
             wake.discard(WORKER_BELL)
-        seat = Seat(opened.board, membership.rank, locals_, opened.bridged, bells, tuple(sorted(wake)))
+        crowded, sleepers = len(locals_) > CORES, tuple(sorted(wake))
+        seat = Seat(opened.board, membership.rank, locals_, opened.bridged, bells, sleepers, True, crowded)
         info = membership.info
         pids = [member.pid for member in info.members]
         self._may_spin = not opened.bridged and len(set(pids)) == len(pids) <= CORES
         lane = Lane(seat, info.name, info.epoch, self.name, self._ask, membership.late)
+        if seat.native is not None and not self.name:
+            membership.quick = Quick(membership, lane, patient=len(set(pids)) == len(pids))
         with self._lock:
             self._lane = lane
             while self._early:

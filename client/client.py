@@ -158,6 +158,7 @@ class Client(Collectives):
         answer = await ask
         if isinstance(answer, GroupReady):
             self.world = self.adopt(answer.info.group, wanted.timeout_s)
+            self._home = self.world._home
         else:
             assert isinstance(answer, Joined), f"Join was answered by {type(answer).__name__}"
 

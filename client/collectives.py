@@ -10,12 +10,16 @@ gave up), `MemberLostError` (make a new group of the survivors).
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
+
+import numpy as np
 
 from hocket.client import prepare, prepare_objects
+from hocket.client.membership import Membership
 from hocket.client.messaging import Messaging
 from hocket.client.places import Place, check_member, resolve
 from hocket.client.prepare import Prepared
+from hocket.client.quick import Key
 from hocket.client.work import Work
 from hocket.protocol.reduce_ops import ReduceOp
 
@@ -23,13 +27,43 @@ from hocket.protocol.reduce_ops import ReduceOp
 class Collectives(Messaging):
     """See the module. `Messaging` adds what goes from one member to another."""
 
+    _home: Membership | None = None
+    """the membership that operations without ``group=`` act on"""
+
     def _start(
-        self, kind: str, make: Callable[[Place], Prepared], group: Any, timeout: float | None, channel: str
+        self,
+        kind: str,
+        make: Callable[[Place], Prepared],
+        group: Any,
+        timeout: float | None,
+        channel: str,
+        key: Key | None = None,
     ) -> Work:
         membership = self._membership(group)
         check_member(membership.place)
         timeout_s = self._timeout_s(group, timeout)
-        return membership.submit(kind, lambda: make(membership.place), timeout_s, channel)
+        return membership.submit(kind, lambda: make(membership.place), timeout_s, channel, key)
+
+    def _begin(
+        self,
+        key: Key,
+        source: Any,
+        target: Any,
+        value: Any,
+        make: Callable[[Place], Prepared],
+        group: Any,
+        timeout: float | None,
+        channel: str,
+    ) -> Work:
+        """Starts an operation that may be quick: see `hocket.client.quick`. The await gives ``value``."""
+        if timeout is None and not channel and type(source) is np.ndarray and type(target) is np.ndarray:
+            home = self._home if group is None else self._membership(group)
+            if home is not None and home.quick is not None:
+                work = home.quick.start(self, key, source, target, value, make)
+                if work is not None:
+                    return work
+            return self._start(key[0], make, group, timeout, channel, key)
+        return self._start(key[0], make, group, timeout, channel)
 
     # --- reductions --------------------------------------------------------------------------------------------------
 
@@ -44,7 +78,11 @@ class Collectives(Messaging):
         channel: str = "",
     ) -> Work:
         """Reduces ``tensor`` over all members, in place on each."""
-        return self._start("all_reduce", lambda place: prepare.all_reduce(place, tensor, op), group, timeout, channel)
+
+        def make(place: Place) -> Prepared:
+            return prepare.all_reduce(place, tensor, op)
+
+        return self._begin(_reducing("all_reduce", tensor, op), tensor, tensor, tensor, make, group, timeout, channel)
 
     def reduce(
         self,
@@ -125,7 +163,8 @@ class Collectives(Messaging):
         def make(place: Place) -> Prepared:
             return prepare.reduce_scatter_tensor(place, output, input, op)
 
-        return self._start("reduce_scatter_tensor", make, group, timeout, channel)
+        key = (*_reducing("reduce_scatter_tensor", output, op), *_form(input))
+        return self._begin(key, input, output, output, make, group, timeout, channel)
 
     def all_reduce_coalesced(
         self,
@@ -162,7 +201,8 @@ class Collectives(Messaging):
         def make(place: Place) -> Prepared:
             return prepare.broadcast(place, tensor, resolve(place, "src", src, group_src))
 
-        return self._start("broadcast", make, group, timeout, channel)
+        key = ("broadcast", *_form(tensor), _root(src), _root(group_src))
+        return self._begin(key, tensor, tensor, tensor, make, group, timeout, channel)
 
     def all_gather(
         self,
@@ -196,7 +236,8 @@ class Collectives(Messaging):
         def make(place: Place) -> Prepared:
             return prepare.all_gather_into_tensor(place, output, input)
 
-        return self._start("all_gather_into_tensor", make, group, timeout, channel)
+        key = ("all_gather_into_tensor", *_form(output), *_form(input))
+        return self._begin(key, input, output, output, make, group, timeout, channel)
 
     def all_gather_coalesced(
         self,
@@ -287,7 +328,10 @@ class Collectives(Messaging):
         def make(place: Place) -> Prepared:
             return prepare.all_to_all_single(place, output, input, output_split_sizes, input_split_sizes)
 
-        return self._start("all_to_all_single", make, group, timeout, channel)
+        if output_split_sizes is not None or input_split_sizes is not None:
+            return self._start("all_to_all_single", make, group, timeout, channel)
+        key = ("all_to_all_single", *_form(output), *_form(input))
+        return self._begin(key, input, output, output, make, group, timeout, channel)
 
     # --- synchronising -----------------------------------------------------------------------------------------------
 
@@ -295,7 +339,7 @@ class Collectives(Messaging):
         self, group: Any = None, async_op: bool = False, *, timeout: float | None = None, channel: str = ""
     ) -> Work:
         """Ends once every member has entered it."""
-        return self._start("barrier", prepare.barrier, group, timeout, channel)
+        return self._begin(("barrier",), _NOTHING, _NOTHING, None, prepare.barrier, group, timeout, channel)
 
     def monitored_barrier(
         self,
@@ -385,3 +429,22 @@ class Collectives(Messaging):
             )
 
         return self._start("scatter_object_list", make, group, timeout, channel)
+
+
+_NOTHING: Final = np.empty(0, np.uint8)
+
+
+def _form(tensor: Any) -> tuple[Any, Any]:
+    """What a call's signature takes from an array; of anything else, nothing that would be looked up."""
+    return (tensor.dtype, tensor.shape) if type(tensor) is np.ndarray else (None, None)
+
+
+def _reducing(kind: str, tensor: Any, op: Any) -> Key:
+    if type(tensor) is np.ndarray and type(op) is ReduceOp:
+        return kind, tensor.dtype, tensor.shape, op.name, op.factor
+    return (kind,)
+
+
+def _root(rank: Any) -> Any:
+    """A root for a key: only a plain number, for 1, 1.0 and True are one key."""
+    return rank if rank is None or type(rank) is int else object()

@@ -37,7 +37,7 @@ class Group(Collectives):
 
     def __init__(self, client: "Client", membership: Membership | None, place: Place, timeout_s: float) -> None:
         self._client = client
-        self._member_of = membership
+        self._member_of = self._home = membership
         self._place = place
         self._timeout = timeout_s
         self._calls: dict[tuple[tuple[int, ...], str], set[int]] = {}

@@ -39,6 +39,7 @@ from hocket.protocol.messages import (
 from hocket.protocol.signature import encode_signature, withdrawn
 
 if TYPE_CHECKING:
+    from hocket.client.quick import Key, Quick
     from hocket.client.session import OpenedBoard, Session
 
 log = logging.getLogger("hocket.client")
@@ -54,6 +55,8 @@ class Membership:
         self.place = Place(info.name, rank, len(info.members), world)
         self.ended: HocketError | None = None
         self.p2p = PointToPoint(self)
+        self.quick: Quick | None = None
+        """carries out small operations of the default channel, once its board is there"""
         self._channels: dict[str, Channel] = {}
         self._monitored: dict[tuple[str, int], Work] = {}
         self._monitored_count: dict[str, int] = {}
@@ -79,8 +82,10 @@ class Membership:
 
     # --- collectives -------------------------------------------------------------------------------------------------
 
-    def submit(self, kind: str, prepare: Callable[[], Prepared], timeout_s: float, channel: str) -> Work:
-        """Starts a collective.
+    def submit(
+        self, kind: str, prepare: Callable[[], Prepared], timeout_s: float, channel: str, key: "Key | None" = None
+    ) -> Work:
+        """Starts a collective; ``key`` is that of its call site, where calls like it may be quick.
 
         Raises:
             UsageError: the call is wrong. The other members are told, so that they do not wait for this one.
@@ -94,14 +99,21 @@ class Membership:
         except Exception as error:
             self._withdraw(lane, kind, ArgumentError("tensor", f"unusable ({error!r})", "what arrays allow"), timeout_s)
             raise
-        call = _Call(kind, prepared, self)
-        op = Operation(kind, prepared.text, prepared.sends, prepared.recvs, timeout_s, call.ended)
-        call.op = op
-        work = call.work = Work(kind, lambda cause: lane.cancel(op, cause))
-        lane.submit(op)
+        if key is not None and self.quick is not None:
+            self.quick.learn(key, prepared.text)
+        call = self.call(kind, prepared, timeout_s, lane.cancel)
+        work = call.work
+        lane.submit(call.op)
         if not work.done():
             call.lock()
         return work
+
+    def call(self, kind: str, prepared: Prepared, timeout_s: float, cancel: Callable[[Operation, str], None]) -> "Call":
+        """The operation of a call that is prepared, and its `Work`."""
+        call = Call(kind, prepared, self)
+        op = Operation(kind, prepared.text, prepared.sends, prepared.recvs, timeout_s, call.ended)
+        call.carried(op, Work(kind, lambda cause: cancel(op, cause)))
+        return call
 
     def _withdraw(self, lane: Channel, kind: str, error: HocketError, timeout_s: float) -> None:
         """Takes the operation's number, with the news that it is not going to happen here."""
@@ -229,18 +241,34 @@ class Membership:
         self.session.engine.soon(lambda: self.abandon(error, disconnected=False))
 
 
-class _Call:
+class Call:
     """What a collective does when it ends: outputs are put in place, arrays unlocked, the `Work` completed."""
 
-    __slots__ = ("_held", "_mutex", "_over", "kind", "membership", "op", "prepared", "work")
+    __slots__ = ("_held", "_mutex", "_op", "_over", "_work", "kind", "membership", "prepared")
 
     def __init__(self, kind: str, prepared: Prepared, membership: Membership) -> None:
         self.kind, self.prepared, self.membership = kind, prepared, membership
-        self.op: Operation | None = None
-        self.work: Work | None = None
+        self._op: Operation | None = None
+        self._work: Work | None = None
         self._held: Any = None
         self._over = False
         self._mutex = threading.Lock()
+
+    def carried(self, op: Operation, work: Work) -> None:
+        """By this operation, with this outcome."""
+        self._op, self._work = op, work
+
+    @property
+    def op(self) -> Operation:
+        """The operation, until it ends."""
+        assert self._op is not None, "the call has ended"
+        return self._op
+
+    @property
+    def work(self) -> Work:
+        """The outcome, until the operation ends."""
+        assert self._work is not None, "the call has ended"
+        return self._work
 
     def lock(self) -> None:
         """Locks the caller's arrays while the operation is in flight."""
@@ -257,12 +285,10 @@ class _Call:
         value = None
         if error is None:
             value, error = self._commit()
-        work, self.work, self.op = self.work, None, None  # the operation refers to us: no cycle is to keep its arrays
-        assert work is not None
+        work, self._work, self._op = self.work, None, None  # the operation refers to us: no cycle is to keep its arrays
         work.complete(value, None if error is None else self.membership.shown(error))
 
     def _commit(self) -> tuple[Any, HocketError | None]:
-        assert self.op is not None
         try:
             if self.prepared.received is not None:
                 return self.prepared.received(self.op.recvs or []), None

@@ -165,3 +165,44 @@ class Work:
     def __del__(self) -> None:
         if getattr(self, "_error", None) is not None and not self._seen:
             log.error("%s failed and nobody looked: %s", self.what, self._error)
+
+
+class Finished(Work):
+    """The outcome of an operation that has ended well inside its call: nothing is to come, nothing can be cancelled."""
+
+    __slots__ = ()
+
+    def __init__(self, what: str, value: Any) -> None:
+        self.what = what
+        self._value = value
+        self._done = True
+
+    source = None
+    _error = None
+
+    def complete(self, value: Any, error: HocketError | None) -> None:
+        """It has ended already."""
+        raise AssertionError(f"{self.what} ended twice")
+
+    def exception(self) -> HocketError | None:
+        """None: it has ended well."""
+        return None
+
+    def result(self) -> Any:
+        """The operation's outputs."""
+        return self._value
+
+    def add_done_callback(self, callback: Callback) -> None:
+        """Calls ``callback(work)`` at once."""
+        self._call(callback)
+
+    def wait(self, timeout: float | None = None) -> Any:
+        """The operation's outputs, at once."""
+        return self._value
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        yield from ()
+        return self._value
+
+    def __del__(self) -> None:
+        """There is no error that anybody could have missed."""

@@ -2,16 +2,16 @@
 
 Every session has a place on its host's bells page and an eventfd. A sleeper writes 1 to its place, looks at the board
 once more, then sleeps on its eventfd; who posts looks at the places of those that may be waiting and rings where it
-finds a 1. The two look-after-write orders need a full fence; plain Python has none, so an uncontended lock, whose
-atomic instruction is one, is taken for it. A ring that is missed all the same costs `RECHECK_S`, never a hang.
+finds a 1. The two look-after-write orders need a full fence (see `words`). A ring that is missed all the same costs
+`RECHECK_S`, never a hang.
 """
 
 import contextlib
 import os
-import threading
 from collections.abc import Iterable
 
 from hocket.fabric.arena import Arena
+from hocket.fabric.words import Words, fence, words_of
 
 PLACES = 2048
 """Places on a bells page: sessions that one worker can have at a time, and its own."""
@@ -19,21 +19,13 @@ WORKER_BELL = 0
 """The worker's place: it stands in for members elsewhere, and wants to know of posts for them."""
 RECHECK_S = 0.05
 
-_fence_lock = threading.Lock()
-
-
-def fence() -> None:
-    """Orders this thread's earlier stores before its later loads."""
-    _fence_lock.acquire()
-    _fence_lock.release()
-
 
 class Bells:
     """The bells of one host that one process knows."""
 
     def __init__(self, page: Arena) -> None:
         self.page = page
-        self._asleep = memoryview(page.buffer).cast("Q")
+        self._asleep: Words = words_of(memoryview(page.buffer))
         self.fds: dict[int, int] = {}
 
     def add(self, place: int, fd: int) -> None:

@@ -16,11 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from hocket.fabric.arena import PAGE_NBYTES, Arena
+from hocket.fabric.words import Words, words_of
 from hocket.protocol.errors import WireError
 from hocket.protocol.limits import BLOCK_NBYTES, SIGNATURE_NBYTES
+from hocket.protocol.signature import call_word
 
 Bytes = npt.NDArray[np.uint8]
-MAGIC = 0x484F434B45540001
+MAGIC = 0x484F434B45540002
 LINE_WORDS = 16
 COUNT_BITS = 24
 EVERYTHING = (1 << 63) - 1
@@ -29,7 +31,8 @@ EVERYTHING = (1 << 63) - 1
 # words of the head
 _MAGIC, _SIZE, _BLOCK, _CONTESTED, _RESULT, _BRIDGE_READ = range(6)
 # words of a line
-_SIGNED, _POSTED, _READ, _REDUCED, _SIGNED_AT = range(5)
+_SIGNED, _POSTED, _READ, _REDUCED, _SIGNED_AT, _CALL = range(6)
+"""``_CALL`` are two words, by the operation's parity: what `call_word` makes of its signature."""
 
 
 def stage(number: int, count: int) -> int:
@@ -55,14 +58,19 @@ class Layout:
         return self.texts + self.size * 2 * SIGNATURE_NBYTES
 
     @property
+    def room(self) -> int:
+        """Nbytes from one slot to the next."""
+        return _pages(self.block_nbytes)
+
+    @property
     def results(self) -> int:
         """Offset of the result slots."""
-        return self.slots + self.size * 2 * _pages(self.block_nbytes)
+        return self.slots + self.size * 2 * self.room
 
     @property
     def nbytes(self) -> int:
         """Size of the whole board. What is never touched costs nothing."""
-        return self.results + 2 * _pages(self.block_nbytes)
+        return self.results + 2 * self.room
 
 
 def _pages(nbytes: int) -> int:
@@ -82,7 +90,7 @@ class Board:
         self.layout = Layout(size, block_nbytes)
         self.size = size
         self.block_nbytes = block_nbytes
-        self._words = words[: self.layout.texts].cast("Q")
+        self._words: Words = words_of(words[: self.layout.texts])
         self._slots: dict[tuple[int, int], Bytes] = {}
         self._signed = [self._line(member) + _SIGNED for member in range(size)]
 
@@ -184,6 +192,7 @@ class Board:
         buffer[start + 8 : start + 8 + len(text)] = text
         buffer[start : start + 8] = (number << COUNT_BITS | len(text)).to_bytes(8, "little")
         line = self._line(member)
+        self._words[line + _CALL + (number & 1)] = call_word(text)
         self._words[line + _SIGNED_AT] = now_ns
         self._words[line + _SIGNED] = number
 
@@ -211,7 +220,7 @@ class Board:
     def _cached(self, member: int, parity: int) -> Bytes:
         found = self._slots.get((member, parity))
         if found is None:
-            room = _pages(self.block_nbytes)
+            room = self.layout.room
             start = self.layout.slots + (member * 2 + parity) * room
             found = self._slots[member, parity] = self._bytes[start : start + self.block_nbytes]
         return found

@@ -6,10 +6,10 @@ look at the posts came before the hand went up, so the worker sees all of them a
 does not see all posts, no member has completed, and none will without asking. Hence one outcome.
 """
 
-from hocket.fabric.bells import fence
 from hocket.fabric.board import Board, stage
 from hocket.fabric.plan import Plan, plan_for
 from hocket.fabric.program import has_posted
+from hocket.fabric.words import fence
 from hocket.protocol.errors import HocketError, Ranks
 from hocket.protocol.signature import Family
 

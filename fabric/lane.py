@@ -12,10 +12,12 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from hocket.fabric.board import stage
+from hocket.fabric.native_plan import NativePlan
 from hocket.fabric.operation import Operation
-from hocket.fabric.program import Seat, Steps, WithdrawnSeen, all_left, play, withdraw
+from hocket.fabric.program import Progress, Seat, Steps, WithdrawnSeen, all_left, play, withdraw
 from hocket.protocol.errors import (
     AbortedError,
     DeadlineError,
@@ -91,6 +93,51 @@ class Lane:
             else:
                 self._queue.append(op)
 
+    def attempt(
+        self, plan: NativePlan, source: Any, target: Any, patience_ns: int, hand_over: Callable[[], Operation]
+    ) -> bool | None:
+        """Carries out an operation inside the call, by the core, if nothing else is under way.
+
+        Args:
+            plan: what the members have agreed on for calls like this one.
+            source: the caller's array to read from; one, in which pieces for several members follow one another.
+            target: likewise, to write to.
+            patience_ns: how long it may wait for the others.
+            hand_over: makes the operation of the same call, where it takes longer; it is gone on with by `poll`.
+
+        Returns:
+            True: done. False: begun, and handed over. None: not begun, nothing has happened.
+        """
+        if not self.lock.acquire(blocking=False):
+            return None
+        try:
+            if self._current is not None or self._queue or self._ended is not None:
+                return None  # also where the seat has been given up
+            number = self._submitted + 1
+            outcome = self.seat.native.attempt(plan.made, number, self.seat.posted_last, source, target, patience_ns)
+            if outcome is None:
+                return None
+            self._submitted = self._number = number
+            if outcome is True:
+                self.seat.posted_last = plan.nblocks
+                return True
+            self._take_over(number, outcome, hand_over)
+            return False
+        finally:
+            self.lock.release()
+
+    def _take_over(self, number: int, state: tuple[int, int, int, bool, bool], make: Callable[[], Operation]) -> None:
+        """Makes an operation that the core has entered the current one."""
+        posted, reduced, read, wrote, differs = state
+        op = make()
+        op.number, op.wrote = number, wrote
+        now_s = time.monotonic()
+        op.deadline_s = now_s + op.timeout_s
+        if differs:
+            self.seat.plans.pop(op.text, None)
+        steps = play(self.seat, op, 0, Progress(posted, reduced, read))
+        self._current = _Current(op, steps, now_s + LATE_WARNING_S)
+
     def poll(self) -> bool:
         """Goes on as far as possible without waiting. Returns whether anything moved."""
         with self.lock:
@@ -131,6 +178,7 @@ class Lane:
             self.finish(error)
             if self._current is not None:
                 self._leave(self._current, copy_of(error))
+            self.seat.native = None  # its descriptors are not to wait for the collector
 
     # --- one step ----------------------------------------------------------------------------------------------------
 
@@ -140,8 +188,9 @@ class Lane:
         current = self._current
         if self._settle(current):
             return True
+        moved = False
         try:
-            next(current.steps)
+            moved = next(current.steps)
         except StopIteration:
             self._leave(current, None)
             return True
@@ -161,7 +210,7 @@ class Lane:
         now_s = time.monotonic()
         self._watch(current, now_s)
         self._expire_queue(now_s)
-        return False
+        return moved
 
     def _expire_queue(self, now_s: float) -> None:
         """Operations that wait for their turn have a deadline, too; what holds them up is what the first waits for."""
@@ -254,10 +303,10 @@ class Lane:
 def _until_sealed(seat: Seat, number: int, error: HocketError) -> Steps:
     """Waits for the verdict on an operation that broke off here: one that is to complete fails on this member alone."""
     while seat.sealed < number:
-        yield
+        yield False
     raise error
 
 
 def _wait_for_verdict() -> Steps:
     while True:
-        yield
+        yield False

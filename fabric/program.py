@@ -13,22 +13,32 @@ for a rank on its data thread and for a rank elsewhere on its worker's loop. Rul
 """
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from hocket.fabric.bells import Bells, fence
+from hocket.fabric.bells import Bells
 from hocket.fabric.board import Board, Bytes, stage
+from hocket.fabric.core import native
 from hocket.fabric.dtypes import numpy_dtype
 from hocket.fabric.kernels import Array, finish, reduce_into
+from hocket.fabric.native_plan import NativePlan, native_plan, shares
 from hocket.fabric.operation import Operation
 from hocket.fabric.plan import Plan, plan_for, shape_for
+from hocket.fabric.words import fence
 from hocket.protocol.dtypes import accumulator
 from hocket.protocol.errors import HocketError, copy_of
+from hocket.protocol.limits import SIGNATURE_NBYTES
 from hocket.protocol.signature import Family, decode_signature, withdrawn_error
 
 CUT_ELEMENTS = 64
-Steps = Generator[None, None, None]
+PATIENCE_NS = 30_000
+"""How long the core looks again and again before it gives the thread back, where each rank has a core."""
+PLANS = 512
+"""Agreed plans that a seat remembers."""
+Steps = Generator[bool, None, None]
+"""Yields where it has to wait (False), or where whoever drives it may look at other things in between (True)."""
 
 
 class WithdrawnSeen(Exception):  # noqa: N818 - a signal between program and lane, not an error
@@ -50,36 +60,77 @@ class Seat:
     bells: Bells
     wake: tuple[int, ...]
     """bells of whoever waits for this member's posts"""
+    by_core: bool = False
+    """whether the native core carries operations out here, where there is one and the group lives on one host"""
+    crowded: bool = False
+    """whether there are more ranks than cores, so that a rank which waits keeps another one from working"""
     sealed: int = 0
     """operations up to this number have the worker's word that they complete"""
     posted_last: int = 0
     """blocks of the operation before, so that its slots are known to be in use or not"""
+    native: Any = None
+    """the core's view of the seat, where it has one"""
+    plans: dict[bytes, NativePlan] = field(default_factory=dict)
+    """the core's plans for this member's calls, by signature, as last agreed on"""
+
+    def __post_init__(self) -> None:
+        known = all(place in self.bells.fds for place in self.wake)
+        if native is not None and self.by_core and not self.bridged and known:
+            layout, wake = self.board.layout, [(place, self.bells.fds[place]) for place in self.wake]
+            self.native = native.Seat(
+                self.board.arena.buffer,
+                self.bells.page.buffer,
+                self.board.size,
+                self.member,
+                layout.texts,
+                SIGNATURE_NBYTES,
+                layout.slots,
+                layout.results,
+                layout.room,
+                wake,
+                self.crowded,
+            )
+
+    def remember(self, text: bytes, plan: NativePlan) -> None:
+        """Keeps what the members have agreed on, for the next call like it."""
+        if len(self.plans) >= PLANS:
+            self.plans.clear()
+        self.plans[text] = plan
 
     def ring(self) -> None:
         """Wakes the others."""
         self.bells.ring(self.wake)
 
 
-def play(seat: Seat, op: Operation, now_ns: int) -> Steps:
-    """Carries out ``op`` (its number is set) for the member at ``seat``.
+class Progress(NamedTuple):
+    """How far an operation is that has been entered already: blocks posted, reduced and read."""
+
+    posted: int
+    reduced: int
+    read: int
+
+
+def play(seat: Seat, op: Operation, now_ns: int, entered: Progress | None = None) -> Steps:
+    """Carries out ``op`` (its number is set) for the member at ``seat``, or what is left of it if it is ``entered``.
 
     Raises:
         HocketError: the error that all members raise: their calls do not match.
         WithdrawnSeen: see there.
     """
-    program = _Program(seat, op)
-    while not may_sign(seat, op.number):
-        yield
-    program.post_ahead(1)
-    seat.board.sign(seat.member, op.number, op.text, now_ns)
-    seat.ring()
+    program = _Program(seat, op, entered or Progress(0, 0, 0))
+    if entered is None:
+        while not may_sign(seat, op.number):
+            yield False
+        program.post_ahead(1)
+        seat.board.sign(seat.member, op.number, op.text, now_ns)
+        seat.ring()
     while not seat.board.all_signed(op.number):
         program.look_for_withdrawn()
         if not program.post_ahead(1):
-            yield
+            yield False
     plan = program.agree()
     while plan is None:  # somebody has gone on without us: the worker knows how this one ended
-        yield
+        yield False
         plan = program.agree()
     if op.recvs is None:
         op.recvs = _room_for(plan, seat.member)
@@ -89,22 +140,21 @@ def play(seat: Seat, op: Operation, now_ns: int) -> Steps:
 def withdraw(seat: Seat, op: Operation, now_ns: int) -> Steps:
     """Enters an operation only to say that it is not going to happen, then waits for the verdict."""
     while not may_sign(seat, op.number):
-        yield
+        yield False
     seat.board.sign(seat.member, op.number, op.text, now_ns)
     seat.ring()
     while True:
-        yield
+        yield False
 
 
 class _Program:
     """The state of `play`: how many blocks were posted, reduced and read."""
 
-    def __init__(self, seat: Seat, op: Operation) -> None:
+    def __init__(self, seat: Seat, op: Operation, progress: Progress) -> None:
         self.seat, self.op, self.board = seat, op, seat.board
         self.shape = shape_for(decode_signature(op.text), seat.board.size, seat.board.block_nbytes)
         self.number = op.number
-        self.posted = self.reduced = self.read = 0
-        self.result: Array | None = None
+        self.posted, self.reduced, self.read = progress
 
     # --- entering ----------------------------------------------------------------------------------------------------
 
@@ -131,6 +181,10 @@ class _Program:
 
     def run(self, plan: Plan) -> Steps:
         """Posts, reduces and reads all blocks, each as early as it can be."""
+        made = self._native_plan(plan)
+        if made is not None:
+            yield from self._run_native(made)
+            return
         shares = plan.shapes[0].reduces and self._shares(plan)
         last = plan.nblocks - 1
         while self.read < plan.nblocks:
@@ -142,11 +196,38 @@ class _Program:
                 self._read_block(plan, self.read)
                 moved = True
             if not moved:
-                yield
+                yield False
         if plan.nblocks == 0:
             while not self._may_complete():
-                yield
+                yield False
         self.seat.posted_last = plan.nblocks
+
+    def _native_plan(self, plan: Plan) -> NativePlan | None:
+        if self.seat.native is None:
+            return None
+        recvs = tuple(len(part) for part in self.op.recvs or ())
+        found = self.seat.plans.get(self.op.text)
+        if found is not None and found.of is plan and found.recvs == recvs:
+            return found
+        found = native_plan(plan, self.seat.member, recvs)
+        if found is not None:
+            self.seat.remember(self.op.text, found)
+        return found
+
+    def _run_native(self, plan: NativePlan) -> Steps:
+        """The same, by the core."""
+        seat, op = self.seat, self.op
+        assert native is not None
+        progress = (self.posted, self.reduced, self.read)
+        run = seat.native.begin(native.Run, plan.made, op.number, seat.posted_last, op.sends, op.recvs or [], *progress)
+        patience_ns = 0 if seat.crowded else PATIENCE_NS
+        while True:
+            outcome = run.advance(seat.sealed, patience_ns)
+            op.wrote = op.wrote or run.wrote
+            if outcome == native.DONE:
+                break
+            yield bool(outcome == native.MORE)
+        seat.posted_last = plan.nblocks
 
     def post_ahead(self, limit: int) -> bool:
         """Posts the next block if its slot is free. Blocks ahead of the one being read overlap with it."""
@@ -171,9 +252,7 @@ class _Program:
 
     def _shares(self, plan: Plan) -> bool:
         """Whether this host's ranks reduce into the result slot, each its share, rather than each for itself."""
-        if self.seat.bridged:
-            return True
-        return plan.family is Family.REDUCE and not plan.small
+        return self.seat.bridged or shares(plan)
 
     def _all_posted(self, plan: Plan, block: int, members: Sequence[int]) -> bool:
         return all(has_posted(self.board, plan, member, self.number, block) for member in members)
@@ -222,8 +301,22 @@ class _Program:
             self.board.slot(m, self.number + block)[place : place + nbytes].view(dtype)[start:stop]
             for m in self.seat.locals
         ]
-        out = result_view(self.board, plan, self.number + block, part, elements)[start:stop]
-        reduce_into(out, inputs, plan.op)
+        if self.seat.bridged:
+            reduce_into(result_view(self.board, plan, self.number + block, part, elements)[start:stop], inputs, plan.op)
+        else:
+            self._reduce_and_finish(plan, self._finished(plan, block, nbytes)[start:stop], inputs)
+
+    def _finished(self, plan: Plan, block: int, nbytes: int) -> Array:
+        """The result slot's whole piece, in the tensor's dtype: on one host whoever reduces also rounds."""
+        piece: Array = self.board.result_slot(self.number + block)[:nbytes].view(numpy_dtype(plan.first.dtype))
+        return piece
+
+    @staticmethod
+    def _reduce_and_finish(plan: Plan, out: Array, inputs: Sequence[Array]) -> None:
+        wide = numpy_dtype(accumulator(plan.first.dtype, plan.op))
+        acc = out if wide == out.dtype else np.empty(len(out), wide)
+        reduce_into(acc, inputs, plan.op)
+        finish(out, acc, plan.op, len(inputs))
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -262,7 +355,9 @@ class _Program:
             self._reduce_own(plan, block, range(plan.size), part)
             return
         out = self._output(plan, block, part)
-        if len(out):
+        if not self.seat.bridged:
+            np.copyto(out, self._finished(plan, block, out.nbytes))
+        elif len(out):
             acc = result_view(self.board, plan, self.number + block, part, len(out))
             finish(out, acc, plan.op, plan.size)
 
@@ -273,10 +368,7 @@ class _Program:
             return
         nbytes, place = out.nbytes, self.shape.place(part)
         inputs = [self.board.slot(m, self.number + block)[place : place + nbytes].view(out.dtype) for m in members]
-        wide = numpy_dtype(accumulator(plan.first.dtype, plan.op))
-        acc = out if wide == out.dtype else np.empty(len(out), wide)
-        reduce_into(acc, inputs, plan.op)
-        finish(out, acc, plan.op, len(members))
+        self._reduce_and_finish(plan, out, inputs)
 
     def _output(self, plan: Plan, block: int, part: int) -> Array:
         assert self.op.recvs is not None

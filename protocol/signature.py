@@ -4,6 +4,7 @@ Every operation posts a `Signature` before anything else moves. `agree` compares
 gives the same answer on every rank and host, so that all of them raise the same error without asking anybody.
 """
 
+import hashlib
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
@@ -112,6 +113,15 @@ def encode_signature(signature: Signature) -> bytes:
             f"{signature.kind}: its sizes need {len(data)} bytes, the board has room for {SIGNATURE_NBYTES - 8}"
         )
     return data
+
+
+@lru_cache(4096)
+def call_word(encoded: bytes) -> int:
+    """64 bits that stand for a signature: members compare these, and the signatures themselves only where they differ.
+
+    A cryptographic hash (RFC 7693), for two signatures that ought to be told apart must not be given one word.
+    """
+    return int.from_bytes(hashlib.blake2b(encoded, digest_size=8).digest(), "little")
 
 
 @lru_cache(4096)

@@ -63,7 +63,7 @@ class Lanes:
         return self
 
     def _lane(self, rank: int) -> Lane:
-        seat = Seat(self.board, rank, tuple(range(self.size)), False, self._bells, ())
+        seat = Seat(self.board, rank, tuple(range(self.size)), False, self._bells, (), by_core=True)
 
         def ask(number: int, error: HocketError | None) -> None:
             self.asked.append((rank, number, error))

@@ -27,7 +27,7 @@ class OneBoard:
         self._bells = Bells(Arena.create("bells", PAGE_NBYTES))
         self._board = Board.create("test", size, block_nbytes)
         everybody = tuple(range(size))
-        seats = [Seat(self._board, rank, everybody, False, self._bells, ()) for rank in range(size)]
+        seats = [Seat(self._board, rank, everybody, False, self._bells, (), by_core=True) for rank in range(size)]
         self._lanes = [Lane(seat, "world", 1, "", _never_asked, lambda *late: None) for seat in seats]
 
     def __enter__(self) -> Self:
