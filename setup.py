@@ -8,7 +8,7 @@ import sysconfig
 
 from setuptools import Extension, setup
 
-SOURCES = ("module", "arguments", "seat", "plan", "advance", "words", "kernels", "kernels_module")
+SOURCES = ("module", "arguments", "seat", "plan", "advance", "direct", "words", "kernels", "kernels_module")
 FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 """Such an interpreter has no limited API."""
 

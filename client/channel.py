@@ -16,7 +16,7 @@ from hocket.client.quick import Quick
 from hocket.fabric.bells import WORKER_BELL
 from hocket.fabric.lane import Lane
 from hocket.fabric.operation import Operation
-from hocket.fabric.program import Seat
+from hocket.fabric.seat import Seat
 from hocket.protocol.errors import AbortedError, HocketError, WireError, copy_of, error_from_facts, error_to_facts
 from hocket.protocol.frames import Buffers
 from hocket.protocol.messages import Contest, Done, Submit
@@ -103,10 +103,20 @@ class BoardChannel:
         wake = set(opened.bells) - {membership.session.place}
         if not opened.bridged and all(opened.bells[member] != WORKER_BELL for member in locals_):
             wake.discard(WORKER_BELL)
-        crowded, sleepers = len(locals_) > CORES, tuple(sorted(wake))
-        seat = Seat(opened.board, membership.rank, locals_, opened.bridged, bells, sleepers, True, crowded)
         info = membership.info
-        pids = [member.pid for member in info.members]
+        pids = tuple(member.pid for member in info.members)
+        with_memory = all(bell != WORKER_BELL for bell in opened.bells)
+        seat = Seat(
+            opened.board,
+            membership.rank,
+            locals_,
+            opened.bridged,
+            bells,
+            tuple(sorted(wake)),
+            by_core=True,
+            crowded=len(locals_) > CORES,
+            pids=pids if with_memory else (),
+        )
         self._may_spin = not opened.bridged and len(set(pids)) == len(pids) <= CORES
         lane = Lane(seat, info.name, info.epoch, self.name, self._ask, membership.late)
         if seat.native is not None and not self.name:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Key = tuple[Any, ...]
 """Everything that a call's signature depends on: kind, dtypes, shapes, reduce op, root."""
 
-INSIDE_NBYTES = 4 << 20
+INSIDE_NBYTES = 8 << 20
 """Operations that send and receive more than this are left to the data thread: the caller's loop is not held up."""
 PATIENCE_NS = 200_000
 """How long a call waits for the others before it is gone on with elsewhere: about what that costs."""

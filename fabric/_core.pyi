@@ -18,6 +18,9 @@ READ: Final[int]
 REDUCED: Final[int]
 SIGNED_AT: Final[int]
 CALL: Final[int]
+OFFER: Final[int]
+NOTHING: Final[int]
+DIRECT_DONE: Final[int]
 
 class Words:
     def __init__(self, buffer: memoryview) -> None: ...
@@ -42,12 +45,15 @@ class Plan:
         units: list[int],
         places: list[int],
         owed: list[int],
+        origins: list[int],
     ) -> None: ...
 
 class Run:
     def advance(self, sealed: int, patience_ns: int, /) -> int: ...
     @property
     def wrote(self) -> bool: ...
+    @property
+    def failed(self) -> int: ...
     @property
     def progress(self) -> tuple[int, int, int]: ...
 
@@ -65,7 +71,9 @@ class Seat:
         room: int,
         wake: list[tuple[int, int]],
         crowded: bool,
+        pids: list[int],
     ) -> None: ...
+    def can_read(self) -> bool: ...
     def attempt(
         self, plan: Plan, number: int, before: int, source: Any, target: Any, patience_ns: int, /
     ) -> bool | tuple[int, int, int, bool, bool] | None: ...
@@ -80,6 +88,7 @@ class Seat:
         posted: int,
         reduced: int,
         read: int,
+        offer: int,
         /,
     ) -> Run: ...
 

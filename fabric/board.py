@@ -25,14 +25,18 @@ Bytes = npt.NDArray[np.uint8]
 MAGIC = 0x484F434B45540002
 LINE_WORDS = 16
 COUNT_BITS = 24
+DIRECT_DONE = 2
+"""What a member's word of reductions counts to where members read one another's memory: it needs nothing any more."""
 EVERYTHING = (1 << 63) - 1
 """A contested number that covers every operation: the epoch has ended."""
 
 # words of the head
 _MAGIC, _SIZE, _BLOCK, _CONTESTED, _RESULT, _BRIDGE_READ = range(6)
 # words of a line
-_SIGNED, _POSTED, _READ, _REDUCED, _SIGNED_AT, _CALL = range(6)
-"""``_CALL`` are two words, by the operation's parity: what `call_word` makes of its signature."""
+_SIGNED, _POSTED, _READ, _REDUCED, _SIGNED_AT = range(5)
+_CALL, _OFFER = 5, 7
+"""Two words each, by the operation's parity: what `call_word` makes of its signature; where others may read what the
+member contributes, 0 if they may not. Two more, of the native core: how it finds out whether they can."""
 
 
 def stage(number: int, count: int) -> int:
@@ -152,6 +156,14 @@ class Board:
         """When the member entered its last operation, on this host's monotonic clock."""
         return self._words[self._line(member) + _SIGNED_AT]
 
+    def offer(self, member: int, number: int) -> int:
+        """Where the member, which has signed operation ``number``, lets others read its input; 0: nowhere."""
+        return self._words[self._line(member) + _OFFER + (number & 1)]
+
+    def is_direct(self, number: int) -> bool:
+        """Whether in operation ``number``, which all have signed, members read one another's memory."""
+        return all(self.offer(member, number) for member in range(self.size))
+
     @property
     def contested(self) -> int:
         """Operations up to this number are not to be completed without a verdict of the worker's."""
@@ -184,8 +196,8 @@ class Board:
     def _text(self, member: int, number: int) -> int:
         return self.layout.texts + (member * 2 + (number & 1)) * SIGNATURE_NBYTES
 
-    def sign(self, member: int, number: int, text: bytes, now_ns: int) -> None:
-        """The member enters operation ``number``."""
+    def sign(self, member: int, number: int, text: bytes, now_ns: int, offer: int = 0) -> None:
+        """The member enters operation ``number``; ``offer`` is where in its memory others may read its input."""
         start = self._text(member, number)
         buffer = self.arena.buffer
         buffer[start : start + 8] = bytes(8)  # whoever still reads the signature that stood here must notice
@@ -193,6 +205,7 @@ class Board:
         buffer[start : start + 8] = (number << COUNT_BITS | len(text)).to_bytes(8, "little")
         line = self._line(member)
         self._words[line + _CALL + (number & 1)] = call_word(text)
+        self._words[line + _OFFER + (number & 1)] = offer
         self._words[line + _SIGNED_AT] = now_ns
         self._words[line + _SIGNED] = number
 

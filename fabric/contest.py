@@ -6,7 +6,7 @@ look at the posts came before the hand went up, so the worker sees all of them a
 does not see all posts, no member has completed, and none will without asking. Hence one outcome.
 """
 
-from hocket.fabric.board import Board, stage
+from hocket.fabric.board import DIRECT_DONE, Board, stage
 from hocket.fabric.plan import Plan, plan_for
 from hocket.fabric.program import has_posted
 from hocket.fabric.words import fence
@@ -70,6 +70,8 @@ def _is_awaited(board: Board, plan: Plan, member: int, number: int, block: int) 
 
 
 def _sealed(board: Board, plan: Plan, number: int, locals_: tuple[int, ...], bridged: bool) -> bool:
+    if board.is_direct(number):
+        return all(board.reduced(member) >= stage(number, DIRECT_DONE) for member in locals_)
     posted = all(has_posted(board, plan, member, number, plan.nblocks - 1) for member in range(plan.size))
     if plan.nblocks == 0 or not plan.shapes[0].reduces:
         return posted

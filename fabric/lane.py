@@ -17,7 +17,8 @@ from typing import Any
 from hocket.fabric.board import stage
 from hocket.fabric.native_plan import NativePlan
 from hocket.fabric.operation import Operation
-from hocket.fabric.program import Progress, Seat, Steps, WithdrawnSeen, all_left, play, withdraw
+from hocket.fabric.program import Progress, Steps, WithdrawnSeen, all_left, play, withdraw
+from hocket.fabric.seat import Seat
 from hocket.protocol.errors import (
     AbortedError,
     DeadlineError,

@@ -67,6 +67,7 @@ def native_plan(plan: Plan, member: int, recvs: tuple[int, ...]) -> NativePlan |
         [shape.unit for shape in plan.shapes],
         [shape.place(member) for shape in plan.shapes],
         [shape.owed for shape in plan.shapes],
+        [_origin(shape.signature.sends, member) for shape in plan.shapes],
     )
     return NativePlan(plan, recvs, made, plan.nblocks, sum(me.sends) + sum(recvs))
 
@@ -80,6 +81,11 @@ def _fits(plan: Plan, member: int, recvs: Sequence[int]) -> bool:
 
 def _sent(sends: Sequence[int], reader: int) -> int:
     return sends[reader] if len(sends) > 1 else sum(sends)
+
+
+def _origin(sends: Sequence[int], reader: int) -> int:
+    """Where the reader's part begins in the sender's memory, if that is all in one piece."""
+    return sum(sends[:reader]) if len(sends) > 1 else 0
 
 
 def shares(plan: Plan) -> bool:

@@ -12,13 +12,13 @@ for a rank on its data thread and for a rank elsewhere on its worker's loop. Rul
    whoever saw all posts and no hand raised after them may complete (see `contest`).
 """
 
+import os
+import time
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from hocket.fabric.bells import Bells
 from hocket.fabric.board import Board, Bytes, stage
 from hocket.fabric.core import native
 from hocket.fabric.dtypes import numpy_dtype
@@ -26,17 +26,17 @@ from hocket.fabric.kernels import Array, finish, reduce_into
 from hocket.fabric.native_plan import NativePlan, native_plan, shares
 from hocket.fabric.operation import Operation
 from hocket.fabric.plan import Plan, plan_for, shape_for
+from hocket.fabric.seat import Seat
 from hocket.fabric.words import fence
 from hocket.protocol.dtypes import accumulator
-from hocket.protocol.errors import HocketError, copy_of
-from hocket.protocol.limits import SIGNATURE_NBYTES
+from hocket.protocol.errors import AbortedError, HocketError, copy_of
 from hocket.protocol.signature import Family, decode_signature, withdrawn_error
 
 CUT_ELEMENTS = 64
+UNREADABLE_S = 2.0
+"""For so long an attempt to read another member's memory may fail before the operation is given up."""
 PATIENCE_NS = 30_000
 """How long the core looks again and again before it gives the thread back, where each rank has a core."""
-PLANS = 512
-"""Agreed plans that a seat remembers."""
 Steps = Generator[bool, None, None]
 """Yields where it has to wait (False), or where whoever drives it may look at other things in between (True)."""
 
@@ -47,59 +47,6 @@ class WithdrawnSeen(Exception):  # noqa: N818 - a signal between program and lan
     def __init__(self, error: HocketError) -> None:
         super().__init__()
         self.error = error
-
-
-@dataclass(slots=True)
-class Seat:
-    """A member's place at a board: who sits on the same host, whom to wake, whether hosts take part."""
-
-    board: Board
-    member: int
-    locals: tuple[int, ...]
-    bridged: bool
-    bells: Bells
-    wake: tuple[int, ...]
-    """bells of whoever waits for this member's posts"""
-    by_core: bool = False
-    """whether the native core carries operations out here, where there is one and the group lives on one host"""
-    crowded: bool = False
-    """whether there are more ranks than cores, so that a rank which waits keeps another one from working"""
-    sealed: int = 0
-    """operations up to this number have the worker's word that they complete"""
-    posted_last: int = 0
-    """blocks of the operation before, so that its slots are known to be in use or not"""
-    native: Any = None
-    """the core's view of the seat, where it has one"""
-    plans: dict[bytes, NativePlan] = field(default_factory=dict)
-    """the core's plans for this member's calls, by signature, as last agreed on"""
-
-    def __post_init__(self) -> None:
-        known = all(place in self.bells.fds for place in self.wake)
-        if native is not None and self.by_core and not self.bridged and known:
-            layout, wake = self.board.layout, [(place, self.bells.fds[place]) for place in self.wake]
-            self.native = native.Seat(
-                self.board.arena.buffer,
-                self.bells.page.buffer,
-                self.board.size,
-                self.member,
-                layout.texts,
-                SIGNATURE_NBYTES,
-                layout.slots,
-                layout.results,
-                layout.room,
-                wake,
-                self.crowded,
-            )
-
-    def remember(self, text: bytes, plan: NativePlan) -> None:
-        """Keeps what the members have agreed on, for the next call like it."""
-        if len(self.plans) >= PLANS:
-            self.plans.clear()
-        self.plans[text] = plan
-
-    def ring(self) -> None:
-        """Wakes the others."""
-        self.bells.ring(self.wake)
 
 
 class Progress(NamedTuple):
@@ -121,12 +68,14 @@ def play(seat: Seat, op: Operation, now_ns: int, entered: Progress | None = None
     if entered is None:
         while not may_sign(seat, op.number):
             yield False
-        program.post_ahead(1)
-        seat.board.sign(seat.member, op.number, op.text, now_ns)
+        program.offer = seat.offer(op, program.shape.family)
+        if not program.offer:
+            program.post_ahead(1)
+        seat.board.sign(seat.member, op.number, op.text, now_ns, program.offer)
         seat.ring()
     while not seat.board.all_signed(op.number):
         program.look_for_withdrawn()
-        if not program.post_ahead(1):
+        if program.offer or not program.post_ahead(1):
             yield False
     plan = program.agree()
     while plan is None:  # somebody has gone on without us: the worker knows how this one ended
@@ -155,6 +104,8 @@ class _Program:
         self.shape = shape_for(decode_signature(op.text), seat.board.size, seat.board.block_nbytes)
         self.number = op.number
         self.posted, self.reduced, self.read = progress
+        self.failing_s = 0.0
+        self.offer = seat.board.offer(seat.member, op.number) if seat.board.signed(seat.member) == op.number else 0
 
     # --- entering ----------------------------------------------------------------------------------------------------
 
@@ -219,13 +170,17 @@ class _Program:
         seat, op = self.seat, self.op
         assert native is not None
         progress = (self.posted, self.reduced, self.read)
-        run = seat.native.begin(native.Run, plan.made, op.number, seat.posted_last, op.sends, op.recvs or [], *progress)
+        run = seat.native.begin(
+            native.Run, plan.made, op.number, seat.posted_last, op.sends, op.recvs or [], *progress, self.offer
+        )
         patience_ns = 0 if seat.crowded else PATIENCE_NS
         while True:
             outcome = run.advance(seat.sealed, patience_ns)
             op.wrote = op.wrote or run.wrote
             if outcome == native.DONE:
                 break
+            if run.failed:
+                self._check_failure(run.failed)
             yield bool(outcome == native.MORE)
         seat.posted_last = plan.nblocks
 
@@ -274,6 +229,13 @@ class _Program:
     def _may_complete(self) -> bool:
         fence()
         return self.board.contested < self.number or self.seat.sealed >= self.number
+
+    def _check_failure(self, number: int) -> None:
+        """Raises for a member whose memory cannot be read. If its process has ended, the worker tells us so before."""
+        now_s = time.monotonic()
+        self.failing_s = self.failing_s or now_s
+        if now_s - self.failing_s > UNREADABLE_S:
+            raise AbortedError(self.seat.member, f"another member's memory could not be read ({os.strerror(number)})")
 
     # --- reducing ----------------------------------------------------------------------------------------------------
 

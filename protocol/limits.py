@@ -52,6 +52,8 @@ BLOCK_NBYTES: Final = 1 << 20
 """Capacity of one data slot; a larger array moves block by block."""
 SMALL_NBYTES: Final = 32 << 10
 """Up to here every rank reduces the whole array by itself, which saves one wait."""
+DIRECT_NBYTES: Final = 8 << 20
+"""From here on ranks of one host read one another's memory, where they may, instead of copying through the board."""
 SIGNATURE_NBYTES: Final = 32 << 10
 """Room for one encoded signature, list of sizes included."""
 MEMBERS: Final = 4096

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from hocket.fabric.bells import WORKER_BELL, Bells, make_bell
 from hocket.fabric.lane import Lane
-from hocket.fabric.program import Seat
+from hocket.fabric.seat import Seat
 from hocket.protocol.connection import Connection
 from hocket.protocol.errors import (
     AbortedError,

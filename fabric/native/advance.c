@@ -15,7 +15,7 @@
 
 #include "core.h"
 
-enum { SPINS_BEFORE_YIELD = 64, BLOCKS_PER_CLOCK = 8, FOLD_INPUTS = 256, CUT_ELEMENTS = 64 };
+enum { SPINS_BEFORE_YIELD = 256, BLOCKS_PER_CLOCK = 8, FOLD_INPUTS = 256, CUT_ELEMENTS = 64 };
 
 uint64_t hk_now_ns(void)
 {
@@ -37,7 +37,7 @@ static inline size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
 /* --- what others have done --------------------------------------------------------------------------------------- */
 
-static bool all_at_least(const hk_run *run, int word, uint64_t needed)
+bool hk_all_at_least(const hk_run *run, int word, uint64_t needed)
 {
     for (int member = 0; member < run->seat->size; member++)
         if (hk_load(&hk_line(run->seat, member)[word]) < needed)
@@ -55,7 +55,7 @@ static bool may_write(const hk_run *run, uint32_t block)
         needed = hk_stage(run->number - 1, 0);
     else
         needed = hk_stage(run->number, 0);
-    return all_at_least(run, HK_READ, needed);
+    return hk_all_at_least(run, HK_READ, needed);
 }
 
 static bool has_posted(const hk_run *run, int member, uint32_t block)
@@ -73,7 +73,7 @@ static bool all_posted(const hk_run *run, uint32_t block)
     return true;
 }
 
-static bool may_complete(const hk_run *run)
+bool hk_may_complete(const hk_run *run)
 {
     atomic_thread_fence(memory_order_seq_cst);
     return hk_load((hk_word *)run->seat->base + HK_CONTESTED) < run->number || run->sealed >= run->number;
@@ -103,7 +103,7 @@ static size_t cut(size_t elements, int index, int count)
 }
 
 /* Offset and nbytes of a member's segment of a block of `nbytes`. */
-static size_t segment(const hk_plan *plan, size_t nbytes, int member, size_t *start)
+size_t hk_segment(const hk_plan *plan, size_t nbytes, int member, size_t *start)
 {
     size_t elements = nbytes / plan->itemsize;
     *start = cut(elements, member, plan->size) * plan->itemsize;
@@ -122,7 +122,7 @@ static void post_block(hk_run *run, uint32_t block)
             continue; /* nobody else reads what we send to ourselves */
         char *target = slot + (plan->parts > 1 ? (size_t)reader * plan->unit : 0);
         if (plan->manner == HK_SHARED) {
-            size_t own, own_nbytes = segment(plan, nbytes, plan->member, &own);
+            size_t own, own_nbytes = hk_segment(plan, nbytes, plan->member, &own);
             memcpy(target, source, own);
             memcpy(target + own + own_nbytes, source + own + own_nbytes, nbytes - own - own_nbytes);
         } else if (nbytes) {
@@ -150,12 +150,14 @@ void hk_enter(hk_run *run)
     const hk_seat *seat = run->seat;
     hk_word *line = hk_line(seat, plan->member);
     char *text = seat->base + seat->texts + ((size_t)plan->member * 2 + (run->number & 1)) * seat->text_room;
-    post(run, 1);
+    if (!run->offer)
+        post(run, 1);
     hk_store((hk_word *)text, 0); /* whoever still reads the signature that stood here must notice */
     atomic_thread_fence(memory_order_release);
     memcpy(text + sizeof(hk_word), plan->text, plan->text_nbytes);
     hk_store((hk_word *)text, hk_stage(run->number, plan->text_nbytes));
     hk_store(&line[HK_CALL_EVEN + (run->number & 1)], plan->expected[plan->member]);
+    hk_store(&line[HK_OFFER_EVEN + (run->number & 1)], run->offer);
     hk_store(&line[HK_SIGNED_AT], hk_now_ns());
     hk_store(&line[HK_SIGNED], run->number);
     ring(seat);
@@ -197,7 +199,7 @@ static bool reduce_segment(hk_run *run)
     if (block >= plan->nblocks || run->posted <= block || !all_posted(run, block) || !may_write(run, block))
         return false;
     size_t at = (size_t)block * plan->unit, nbytes = smaller(plan->unit, plan->to[0] - at), own;
-    size_t own_nbytes = segment(plan, nbytes, plan->member, &own);
+    size_t own_nbytes = hk_segment(plan, nbytes, plan->member, &own);
     if (own_nbytes) {
         char *result = hk_result(run->seat, run->number + block) + own;
         /* The last block is written to the caller's array only once the operation can no longer be aborted. */
@@ -220,7 +222,7 @@ static void read_result(hk_run *run, uint32_t block)
 {
     const hk_plan *plan = run->plan;
     size_t at = (size_t)block * plan->unit, nbytes = smaller(plan->unit, plan->to[0] - at), own;
-    size_t own_nbytes = segment(plan, nbytes, plan->member, &own);
+    size_t own_nbytes = hk_segment(plan, nbytes, plan->member, &own);
     const char *result = hk_result(run->seat, run->number + block);
     char *out = run->recv[0] + at;
     if (block + 1 == plan->nblocks) {
@@ -264,10 +266,10 @@ static bool read_block(hk_run *run)
     uint32_t block = run->read, owed = plan->from[plan->member].owed;
     if (block >= plan->nblocks || run->posted < (block + 1 < owed ? block + 1 : owed))
         return false;
-    if (plan->manner == HK_SHARED ? !all_at_least(run, HK_REDUCED, hk_stage(run->number, block + 1))
+    if (plan->manner == HK_SHARED ? !hk_all_at_least(run, HK_REDUCED, hk_stage(run->number, block + 1))
                                   : !all_posted(run, block))
         return false;
-    if (block + 1 == plan->nblocks && !may_complete(run))
+    if (block + 1 == plan->nblocks && !hk_may_complete(run))
         return false;
     if (plan->reads) {
         run->wrote = true;
@@ -288,6 +290,8 @@ static bool read_block(hk_run *run)
 
 static bool step(hk_run *run)
 {
+    if (run->direct)
+        return hk_direct_step(run);
     bool moved = post(run, run->plan->nblocks);
     if (run->plan->manner == HK_SHARED)
         moved = reduce_segment(run) || moved;
@@ -296,7 +300,9 @@ static bool step(hk_run *run)
 
 static bool is_done(const hk_run *run)
 {
-    return run->agreed && run->read == run->plan->nblocks && (run->plan->nblocks > 0 || may_complete(run));
+    if (run->direct)
+        return hk_direct_is_done(run);
+    return run->agreed && run->read == run->plan->nblocks && (run->plan->nblocks > 0 || hk_may_complete(run));
 }
 
 hk_outcome hk_advance(hk_run *run, uint64_t patience_ns)
@@ -309,7 +315,8 @@ hk_outcome hk_advance(hk_run *run, uint64_t patience_ns)
             if (calls == HK_DIFFERENT)
                 return HK_DIFFERENT;
             run->agreed = calls == HK_DONE;
-            moved = run->agreed || post(run, 1);
+            run->direct = run->agreed && hk_direct_offered(run);
+            moved = run->agreed || (!run->offer && post(run, 1));
         }
         if (run->agreed && step(run))
             moved = true;

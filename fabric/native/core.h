@@ -4,6 +4,7 @@
  *   arguments.c   the memory behind the caller's arrays
  *   plan.c        an agreed operation, as one member carries it out
  *   advance.c     the program of one operation: the same steps in the same order as `hocket.fabric.program`
+ *   direct.c      the program of a large one whose members read one another's memory
  *   seat.c        a member's place at a board, for Python
  *   kernels.c     reductions
  *
@@ -27,7 +28,21 @@ typedef _Atomic uint64_t hk_word;
 enum { HK_CONTESTED = 3 };
 enum { HK_TURN_NS = 10000000 };
 enum { HK_LINE_WORDS = 16, HK_COUNT_BITS = 24, HK_PAGE_NBYTES = 4096 };
-enum { HK_SIGNED, HK_POSTED, HK_READ, HK_REDUCED, HK_SIGNED_AT, HK_CALL_EVEN, HK_CALL_ODD };
+enum {
+    HK_SIGNED,
+    HK_POSTED,
+    HK_READ,
+    HK_REDUCED,
+    HK_SIGNED_AT,
+    HK_CALL_EVEN,
+    HK_CALL_ODD,
+    HK_OFFER_EVEN, /* where others may read what the member contributes; HK_NOTHING: it contributes nothing */
+    HK_OFFER_ODD,  /* and 0: they may not */
+    HK_COOKIE_AT,
+    HK_COOKIE,
+};
+enum { HK_NOTHING = 1, HK_DIRECT_DONE = 2 };
+enum { HK_PIECE_NBYTES = 128 << 10 }; /* reduced at a time by direct.c: stays in the second-level cache */
 
 static inline uint64_t hk_load(const hk_word *word) { return atomic_load_explicit(word, memory_order_acquire); }
 static inline void hk_store(hk_word *word, uint64_t value) { atomic_store_explicit(word, value, memory_order_release); }
@@ -47,6 +62,7 @@ typedef struct {
     size_t whole;  /* nbytes in all */
     size_t unit;   /* nbytes of a whole piece: what one block moves */
     size_t place;  /* offset of the piece in the sender's slot */
+    size_t origin; /* offset of this member's part in the sender's memory */
     uint32_t owed; /* blocks that the sender posts */
 } hk_inflow;
 
@@ -82,6 +98,8 @@ typedef struct {
     int nwake;
     int *wake_places, *wake_fds; /* the descriptors are our own duplicates */
     bool crowded;                /* more ranks than cores: waiting gives way at once */
+    int *pids;                   /* [size] of the members, once they may read one another's memory, else NULL */
+    bool proved;                 /* that this one can read the memory of all others */
 } hk_seat;
 
 static inline hk_word *hk_line(const hk_seat *seat, int member)
@@ -117,6 +135,12 @@ typedef struct {
     long before;                    /* blocks of the operation before, -1: unknown */
     uint32_t posted, reduced, read; /* blocks so far */
     bool agreed, wrote;
+    uint64_t offer;                 /* what this member lets others read: see HK_OFFER_EVEN */
+    bool direct;                    /* all have offered, and read one another's memory: see direct.c */
+    int turn;                       /* of the members that are read from, one after the other */
+    size_t got;                     /* bytes of that one, or of the own segment, so far */
+    char *scratch;
+    int failed;                     /* errno of the last attempt to read */
     const char **send;              /* [parts] */
     char **recv;                    /* [size] by sender (moved), or [1] */
 } hk_run;
@@ -129,6 +153,21 @@ hk_outcome hk_advance(hk_run *run, uint64_t patience_ns);
 
 /* Nothing of the operation is needed any more. */
 void hk_leave(hk_run *run);
+
+/* What the parts of the program share. */
+bool hk_all_at_least(const hk_run *run, int word, uint64_t needed);
+bool hk_may_complete(const hk_run *run);
+size_t hk_segment(const hk_plan *plan, size_t nbytes, int member, size_t *start);
+
+/* --- reading one another's memory -------------------------------------------------------------------------------- */
+
+bool hk_direct_offered(const hk_run *run);
+bool hk_direct_step(hk_run *run);
+bool hk_direct_is_done(const hk_run *run);
+
+/* Says where this process's memory can be read, and tries that with everybody else who has said so. */
+void hk_introduce(const hk_seat *seat);
+bool hk_prove(hk_seat *seat);
 
 /* --- arguments --------------------------------------------------------------------------------------------------- */
 

@@ -35,6 +35,7 @@ static int core_exec(PyObject *module)
         {"CONTESTED", HK_CONTESTED}, {"LINE_WORDS", HK_LINE_WORDS}, {"COUNT_BITS", HK_COUNT_BITS},
         {"PAGE_NBYTES", HK_PAGE_NBYTES}, {"SIGNED", HK_SIGNED}, {"POSTED", HK_POSTED}, {"READ", HK_READ},
         {"REDUCED", HK_REDUCED},   {"SIGNED_AT", HK_SIGNED_AT}, {"CALL", HK_CALL_EVEN},
+        {"OFFER", HK_OFFER_EVEN},  {"NOTHING", HK_NOTHING},   {"DIRECT_DONE", HK_DIRECT_DONE},
     };
     for (size_t index = 0; index < sizeof facts / sizeof *facts; index++)
         if (PyModule_AddIntConstant(module, facts[index].name, facts[index].value) < 0)

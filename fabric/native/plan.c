@@ -26,15 +26,16 @@ static bool number_at(PyObject *list, Py_ssize_t index, uint64_t *value)
 }
 
 static bool fill_flows(hk_plan *self, PyObject *calls, PyObject *wholes, PyObject *units, PyObject *places,
-                       PyObject *owed)
+                       PyObject *owed, PyObject *origins)
 {
     for (int member = 0; member < self->size; member++) {
         hk_inflow *from = &self->from[member];
-        uint64_t whole, unit, place, blocks;
+        uint64_t whole, unit, place, blocks, origin;
         if (!number_at(calls, member, &self->expected[member]) || !number_at(wholes, member, &whole) ||
-            !number_at(units, member, &unit) || !number_at(places, member, &place) || !number_at(owed, member, &blocks))
+            !number_at(units, member, &unit) || !number_at(places, member, &place) || !number_at(owed, member, &blocks) ||
+            !number_at(origins, member, &origin))
             return false;
-        *from = (hk_inflow){whole, unit, place, (uint32_t)blocks};
+        *from = (hk_inflow){whole, unit, place, origin, (uint32_t)blocks};
         if (blocks > self->nblocks)
             self->nblocks = (uint32_t)blocks;
         if (self->manner == HK_MOVE)
@@ -48,7 +49,7 @@ static bool fill_flows(hk_plan *self, PyObject *calls, PyObject *wholes, PyObjec
 }
 
 static bool fill(hk_plan *self, const char *text, Py_ssize_t text_nbytes, PyObject *to, PyObject *calls,
-                 PyObject *wholes, PyObject *units, PyObject *places, PyObject *owed)
+                 PyObject *wholes, PyObject *units, PyObject *places, PyObject *owed, PyObject *origins)
 {
     self->expected = PyMem_Calloc((size_t)self->size, sizeof *self->expected);
     self->from = PyMem_Calloc((size_t)self->size, sizeof *self->from);
@@ -68,20 +69,20 @@ static bool fill(hk_plan *self, const char *text, Py_ssize_t text_nbytes, PyObje
         self->to[part] = nbytes;
         self->sends_nbytes += nbytes;
     }
-    return fill_flows(self, calls, wholes, units, places, owed);
+    return fill_flows(self, calls, wholes, units, places, owed, origins);
 }
 
 static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"manner", "member", "text",   "reads", "kernel", "itemsize", "unit",
-                            "to",     "calls",  "wholes", "units", "places", "owed",     NULL};
+                            "to",     "calls",  "wholes", "units", "places", "owed",   "origins", NULL};
     int manner, member, reads;
     const char *text, *op, *dtype;
     double factor;
     Py_ssize_t text_nbytes, itemsize, unit;
-    PyObject *to, *calls, *wholes, *units, *places, *owed, *kernel;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iiy#pOnnOOOOOO", names, &manner, &member, &text, &text_nbytes,
-                                     &reads, &kernel, &itemsize, &unit, &to, &calls, &wholes, &units, &places, &owed))
+    PyObject *to, *calls, *wholes, *units, *places, *owed, *origins, *kernel;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iiy#pOnnOOOOOOO", names, &manner, &member, &text, &text_nbytes,
+                                     &reads, &kernel, &itemsize, &unit, &to, &calls, &wholes, &units, &places, &owed, &origins))
         return NULL;
     hk_kernel found = {0};
     if (kernel != Py_None) {
@@ -101,7 +102,7 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->kernel = found;
     self->itemsize = (size_t)itemsize;
     self->unit = (size_t)unit;
-    if (!fill(self, text, text_nbytes, to, calls, wholes, units, places, owed)) {
+    if (!fill(self, text, text_nbytes, to, calls, wholes, units, places, owed, origins)) {
         Py_DECREF(self);
         return NULL;
     }

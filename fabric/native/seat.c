@@ -55,6 +55,21 @@ static bool take_bells(hk_seat *self, PyObject *wake)
     return true;
 }
 
+/* The members' process ids, where they may try to read one another's memory; an empty list where not. */
+static bool take_pids(hk_seat *self, PyObject *pids)
+{
+    if (PyList_Size(pids) != self->size)
+        return PyList_Size(pids) == 0;
+    self->pids = PyMem_Calloc((size_t)self->size, sizeof(int));
+    if (self->pids == NULL) {
+        PyErr_NoMemory();
+        return false;
+    }
+    for (int member = 0; member < self->size; member++)
+        self->pids[member] = (int)PyLong_AsLong(PyList_GetItem(pids, member));
+    return !PyErr_Occurred();
+}
+
 static void seat_dealloc(hk_seat *self)
 {
     PyTypeObject *type = Py_TYPE((PyObject *)self);
@@ -62,6 +77,7 @@ static void seat_dealloc(hk_seat *self)
         close(self->wake_fds[index]);
     PyMem_Free(self->wake_places);
     PyMem_Free(self->wake_fds);
+    PyMem_Free(self->pids);
     if (self->board.obj != NULL)
         PyBuffer_Release(&self->board);
     if (self->bells.obj != NULL)
@@ -72,13 +88,13 @@ static void seat_dealloc(hk_seat *self)
 
 static PyObject *seat_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"board", "bells", "size", "member", "texts", "text_room", "slots", "results", "room",
-                            "wake",  "crowded", NULL};
-    PyObject *board, *bells, *wake;
+    static char *names[] = {"board", "bells", "size",    "member", "texts", "text_room", "slots", "results",
+                            "room",  "wake",  "crowded", "pids",   NULL};
+    PyObject *board, *bells, *wake, *pids;
     int size, member, crowded;
     Py_ssize_t texts, text_room, slots, results, room;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOiinnnnnOp", names, &board, &bells, &size, &member, &texts,
-                                     &text_room, &slots, &results, &room, &wake, &crowded))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOiinnnnnOpO", names, &board, &bells, &size, &member, &texts,
+                                     &text_room, &slots, &results, &room, &wake, &crowded, &pids))
         return NULL;
     hk_seat *self = PyObject_New(hk_seat, type);
     if (self == NULL)
@@ -93,7 +109,7 @@ static PyObject *seat_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->room = (size_t)room;
     self->crowded = crowded != 0;
     if (PyObject_GetBuffer(board, &self->board, PyBUF_WRITABLE) < 0 ||
-        PyObject_GetBuffer(bells, &self->bells, PyBUF_WRITABLE) < 0 || !take_bells(self, wake)) {
+        PyObject_GetBuffer(bells, &self->bells, PyBUF_WRITABLE) < 0 || !take_bells(self, wake) || !take_pids(self, pids)) {
         Py_DECREF(self);
         return NULL;
     }
@@ -104,6 +120,8 @@ static PyObject *seat_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         Py_DECREF(self);
         return NULL;
     }
+    if (self->pids)
+        hk_introduce(self);
     return (PyObject *)self;
 }
 
@@ -219,16 +237,18 @@ static bool hold(hk_run_object *self, PyObject *list, bool writable, char **foun
     return true;
 }
 
-/* begin(type, plan, number, before, sends, recvs, posted, reduced, read): the agreed operation, which is so many blocks
- * far; `type` is `Run`. */
+/* begin(type, plan, number, before, sends, recvs, posted, reduced, read, offer): the agreed operation, which is so many
+ * blocks far; `type` is `Run`, `offer` what this member has let others read. */
 static PyObject *seat_begin(hk_seat *self, PyObject *args)
 {
     hk_plan *plan;
     unsigned long long number;
     long before;
     unsigned long posted, reduced, read;
+    unsigned long long offer;
     PyObject *type, *sends, *recvs;
-    if (!PyArg_ParseTuple(args, "OOKlOOkkk", &type, &plan, &number, &before, &sends, &recvs, &posted, &reduced, &read))
+    if (!PyArg_ParseTuple(args, "OOKlOOkkkK", &type, &plan, &number, &before, &sends, &recvs, &posted, &reduced, &read,
+                          &offer))
         return NULL;
     Py_ssize_t count = PyList_Size(sends) + PyList_Size(recvs);
     hk_run_object *made = PyObject_New(hk_run_object, (PyTypeObject *)type);
@@ -250,7 +270,12 @@ static PyObject *seat_begin(hk_seat *self, PyObject *args)
     made->run.reduced = (uint32_t)reduced;
     made->run.read = (uint32_t)read;
     made->run.agreed = true;
-    if (!made->held || !made->run.send || !made->run.recv)
+    made->run.offer = offer;
+    made->run.direct = hk_direct_offered(&made->run);
+    if (made->run.direct && plan->manner == HK_SHARED)
+        made->run.scratch = PyMem_Malloc((size_t)plan->size * HK_PIECE_NBYTES);
+    if (!made->held || !made->run.send || !made->run.recv ||
+        (made->run.direct && plan->manner == HK_SHARED && !made->run.scratch))
         PyErr_NoMemory();
     else if (hold(made, sends, false, (char **)made->run.send) && hold(made, recvs, true, made->run.recv))
         return (PyObject *)made;
@@ -266,6 +291,7 @@ static void run_dealloc(hk_run_object *self)
     PyMem_Free(self->held);
     PyMem_Free(self->run.send);
     PyMem_Free(self->run.recv);
+    PyMem_Free(self->run.scratch);
     Py_XDECREF(self->seat);
     Py_XDECREF(self->plan);
     PyObject_Free(self);
@@ -288,6 +314,8 @@ static PyObject *run_advance(hk_run_object *self, PyObject *args)
 
 static PyObject *run_wrote(hk_run_object *self, void *Py_UNUSED(closure)) { return PyBool_FromLong(self->run.wrote); }
 
+static PyObject *run_failed(hk_run_object *self, void *Py_UNUSED(closure)) { return PyLong_FromLong(self->run.failed); }
+
 static PyObject *run_progress(hk_run_object *self, void *Py_UNUSED(closure))
 {
     return Py_BuildValue("(kkk)", (unsigned long)self->run.posted, (unsigned long)self->run.reduced,
@@ -301,6 +329,7 @@ static PyMethodDef run_methods[] = {
 
 static PyGetSetDef run_facts[] = {
     {"wrote", (getter)run_wrote, NULL, "Whether an output has been written.", NULL},
+    {"failed", (getter)run_failed, NULL, "Errno of the last attempt to read another member's memory; 0: it went well.", NULL},
     {"progress", (getter)run_progress, NULL, "Blocks posted, reduced and read.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
@@ -316,7 +345,14 @@ static PyType_Slot run_slots[] = {
 PyType_Spec hk_run_spec = {"hocket.fabric._core.Run", sizeof(hk_run_object), 0,
                            Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, run_slots};
 
+/* can_read() -> whether this member can read the memory of all others. */
+static PyObject *seat_can_read(hk_seat *self, PyObject *Py_UNUSED(ignored))
+{
+    return PyBool_FromLong(self->pids && hk_prove(self));
+}
+
 static PyMethodDef seat_methods[] = {
+    {"can_read", (PyCFunction)seat_can_read, METH_NOARGS, "Whether this member can read the memory of all others."},
     {"attempt", (PyCFunction)seat_attempt, METH_VARARGS, "Carries out a small operation, if it can begin at once."},
     {"begin", (PyCFunction)seat_begin, METH_VARARGS, "Takes up an agreed operation."},
     {NULL, NULL, 0, NULL},

@@ -30,6 +30,7 @@ def test_all_commands_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     listed = capsys.readouterr().out
     for command in (
         "run",
+        "bench",
         "coordinator",
         "worker",
         "status",

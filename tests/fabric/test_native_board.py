@@ -9,7 +9,12 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 NATIVE = ROOT / "fabric" / "native"
-SOURCES = (Path(__file__).parent / "native" / "board_test.c", NATIVE / "advance.c", NATIVE / "kernels.c")
+SOURCES = (
+    Path(__file__).parent / "native" / "board_test.c",
+    NATIVE / "advance.c",
+    NATIVE / "direct.c",
+    NATIVE / "kernels.c",
+)
 FLAGS = ("-g", "-O1", "-std=gnu11", "-fno-sanitize-recover=all", "-Wno-tsan", "-DPy_LIMITED_API=0x030b0000")
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no compiler")

@@ -13,7 +13,7 @@ from hocket.fabric.bells import Bells
 from hocket.fabric.board import Board
 from hocket.fabric.lane import Lane
 from hocket.fabric.operation import Operation
-from hocket.fabric.program import Seat
+from hocket.fabric.seat import Seat
 from hocket.protocol.errors import HocketError, Ranks, Where
 from hocket.protocol.signature import FAMILY, NO_ROOT, Family, Signature, encode_signature
 

@@ -13,7 +13,7 @@ from hocket.fabric.arena import PAGE_NBYTES, Arena
 from hocket.fabric.bells import Bells
 from hocket.fabric.board import Board
 from hocket.fabric.lane import Lane
-from hocket.fabric.program import Seat
+from hocket.fabric.seat import Seat
 from hocket.protocol.errors import AbortedError, HocketError, MemberLostError, MismatchError, WireError
 from hocket.protocol.limits import BLOCK_WINDOW
 from hocket.protocol.messages import Chunk, Credit, Header, Message, Posted

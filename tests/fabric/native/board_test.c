@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core.h"
 
@@ -72,6 +73,7 @@ static void make_plan(hk_plan *plan, const operation *op, int me, const hk_kerne
         bool contributes = op->kind != BARRIER && (op->kind != BROADCAST || member == op->root);
         size_t whole = contributes && (plan->reads || plan->manner != HK_MOVE) ? nbytes : 0;
         plan->from[member] = (hk_inflow){whole, unit, divided ? (size_t)me * unit : 0,
+                                         op->kind == ALL_TO_ALL ? (size_t)me * nbytes : 0,
                                          contributes ? blocks(nbytes, unit) : 0};
         plan->expected[member] = (uint64_t)(op->kind + 1) << 32 | op->count << 4 | (unsigned)op->root;
         if (plan->from[member].owed > plan->nblocks)
@@ -100,6 +102,11 @@ static void *member(void *argument)
     int me = (int)(intptr_t)argument;
     hk_seat seat = {.base = memory, .size = members, .member = me, .texts = 2 * HK_PAGE_NBYTES,
                     .text_room = TEXT_ROOM, .slots = 3 * HK_PAGE_NBYTES, .room = BLOCK, .crowded = true};
+    int pids[MOST];
+    for (int index = 0; index < members; index++)
+        pids[index] = getpid();
+    seat.pids = pids;
+    hk_introduce(&seat);
     seat.results = seat.slots + (size_t)members * 2 * BLOCK;
     uint64_t expected[MOST];
     hk_inflow from[MOST];
@@ -109,6 +116,7 @@ static void *member(void *argument)
     if (!hk_kernel_find(&sum, "SUM", 0, "float32"))
         abort();
     float *source = malloc(WIDEST * 2), *target = malloc(WIDEST * MOST * 2);
+    char *scratch = malloc((size_t)MOST * HK_PIECE_NBYTES);
     unsigned state = seed, mine = seed * 31 + (unsigned)me;
     long before = 0;
     for (int number = 1; number <= operations; number++) {
@@ -122,10 +130,15 @@ static void *member(void *argument)
             send[index] = (const char *)(source + (size_t)index * op.count);
             recv[index] = (char *)(target + (size_t)index * op.count);
         }
-        if (op.kind == ALL_REDUCE && rand_r(&mine) % 2)
-            recv[0] = (char *)source; /* in place */
+        bool offers = op.kind == ALL_REDUCE ? plan.manner == HK_SHARED : plan.manner == HK_MOVE;
+        bool in_place = op.kind == ALL_REDUCE && (offers || rand_r(&mine) % 2);
+        if (in_place)
+            recv[0] = (char *)source;
         hk_run run = {.seat = &seat, .plan = &plan, .number = (uint64_t)number, .before = before,
-                      .send = send, .recv = recv};
+                      .send = send, .recv = recv, .scratch = scratch};
+        /* Now and then one of them cannot: then nobody reads anybody's memory. */
+        if (offers && rand_r(&mine) % 16 && hk_prove(&seat))
+            run.offer = plan.parts ? (uint64_t)(uintptr_t)send[0] : HK_NOTHING;
         hk_enter(&run);
         hk_outcome outcome;
         do
@@ -139,6 +152,7 @@ static void *member(void *argument)
         before = plan.nblocks;
         hk_leave(&run);
     }
+    free(scratch);
     free(source);
     free(target);
     return NULL;

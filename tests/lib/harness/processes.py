@@ -33,6 +33,8 @@ from typing import IO, Any
 
 from harness.nursery import Child, born
 
+from hocket.fabric.core import CORE_VARIABLE
+
 ROOT = Path(__file__).parents[3]
 PYTHON_PATH = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests" / "lib")])
 START_S = 20.0
@@ -246,7 +248,9 @@ class RealService:
 
     def __init__(self, folder: str, hosts: Sequence[Host], coordinator_options: Sequence[str], **env: str) -> None:
         self.folder, self.hosts = folder, list(hosts)
-        self.env = {key: value for key, value in os.environ.items() if not key.startswith("HOCKET_")}
+        self.env = {
+            key: value for key, value in os.environ.items() if not key.startswith("HOCKET_") or key == CORE_VARIABLE
+        }
         self.env |= {"PYTHONPATH": PYTHON_PATH, "PYTHONUNBUFFERED": "1", **env}
         self._coordinator_options = list(coordinator_options)
         self.workers: list[Process] = []
@@ -313,7 +317,9 @@ class RealService:
             }
         )
         command = [sys.executable, "-m", "harness.processes", path, body.__name__]
-        born_ = launch(command, environ, host.prefix) if host.prefix else born(path, body.__name__, environ, str(ROOT))
+        # a forked rank has the core that its parent has loaded
+        anew = host.prefix or CORE_VARIABLE in env
+        born_ = launch(command, environ, host.prefix) if anew else born(path, body.__name__, environ, str(ROOT))
         process = RankProcess(f"rank {rank}", born_)
         self.ranks.append(process)
         self._all.append(process)
