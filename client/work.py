@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -13,6 +14,10 @@ log = logging.getLogger("hocket.client")
 
 Callback = Callable[["Work"], object]
 
+TURN_S = 1e-3
+"""Awaits of what has ended already give the loop a turn only so often: one after the other, they would starve it."""
+_turned_s = 0.0
+
 
 def _nothing(_cause: str) -> None:
     """There is nothing left to cancel."""
@@ -22,8 +27,8 @@ class Work:
     """The outcome of one operation, now or later. The operation is under way whether or not anybody waits.
 
     ``await work`` gives the operation's outputs; of one that has completed already it does so without yielding to the
-    loop. Cancelling the awaiting task cancels the operation for the whole group, unless it completes all the same, and
-    returns only when the caller's arrays will not be written any more.
+    loop, but for a turn each millisecond. Cancelling the awaiting task cancels the operation for the whole group, unless
+    it completes all the same, and returns only when the caller's arrays will not be written any more.
     """
 
     __slots__ = (
@@ -201,7 +206,11 @@ class Finished(Work):
         return self._value
 
     def __await__(self) -> Generator[Any, None, Any]:
-        yield from ()
+        global _turned_s
+        now_s = time.monotonic()
+        if now_s - _turned_s > TURN_S:
+            _turned_s = now_s
+            yield  # what asyncio.sleep(0) does
         return self._value
 
     def __del__(self) -> None:

@@ -2,12 +2,13 @@ import asyncio
 import gc
 import logging
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
 
 from hocket.client import work as module
-from hocket.client.work import Work
+from hocket.client.work import Finished, Work
 from hocket.protocol.errors import AbortedError, ClosedError, DeadlineError
 
 
@@ -217,3 +218,35 @@ def test_an_error_that_nobody_looked_at_is_logged(looked: bool, caplog: pytest.L
 
 async def _value(work: Work) -> object:
     return await work
+
+
+async def test_awaits_of_what_has_ended_leave_others_their_turns_on_the_loop() -> None:
+    turns = []
+
+    async def other() -> None:
+        while True:
+            turns.append(time.monotonic())
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(other())
+    began_s = time.monotonic()
+    while time.monotonic() < began_s + 0.2:
+        assert await Finished("all_reduce", 5) == 5
+    task.cancel()
+    assert len(turns) > 20, "it was starved"
+    assert len(turns) < 400, "every await went through the loop"
+
+
+async def test_finished_work_answers_like_any_other_that_has_ended() -> None:
+    work, heard = Finished("barrier", None), []
+    work.add_done_callback(heard.append)
+    assert heard == [work] and isinstance(work, Work)
+    assert (work.done(), work.is_completed(), work.result(), work.exception(), work.wait()) == (
+        True,
+        True,
+        None,
+        None,
+        None,
+    )
+    assert work.cancel() is False and work.source is None
+    assert repr(work) == "<Work barrier: done>"
