@@ -27,8 +27,8 @@ class Work:
     """The outcome of one operation, now or later. The operation is under way whether or not anybody waits.
 
     ``await work`` gives the operation's outputs; of one that has completed already it does so without yielding to the
-    loop, but for a turn each millisecond. Cancelling the awaiting task cancels the operation for the whole group, unless
-    it completes all the same, and returns only when the caller's arrays will not be written any more.
+    loop, but for a turn each millisecond. Cancelling the awaiting task cancels the operation for the whole group,
+    unless it completes all the same, and returns only when the caller's arrays will not be written any more.
     """
 
     __slots__ = (
