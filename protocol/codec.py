@@ -7,6 +7,7 @@ import dataclasses
 import types
 import typing
 from collections.abc import Callable
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import msgpack
@@ -21,8 +22,9 @@ INT_BOUND = 1 << 63
 
 def encode(message: Message) -> bytes:
     """The bytes of a message."""
-    fields = [_plain(getattr(message, name)) for name in _names(type(message))]
-    data: bytes = msgpack.packb([message.code, *fields])
+    form = _FORMS[type(message)]
+    fields = form.fields(message) if form.packs_as_it_is else [_plain(field) for field in form.fields(message)]
+    data: bytes = msgpack.packb((message.code, *fields))
     return data
 
 
@@ -46,25 +48,23 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
     if isinstance(value, Record):
-        return [_plain(getattr(value, name)) for name in _names(type(value))]
+        return [_plain(field) for field in _FORMS[type(value)].fields(value)]
     return value
 
 
-def _names(kind: type) -> tuple[str, ...]:
-    return tuple(_CHECKS[kind])
-
-
 def _build(kind: type, values: list[Any]) -> Any:
-    checks = _CHECKS[kind]
-    if len(values) != len(checks):
-        raise WireError(f"{kind.__name__} has {len(checks)} fields, {len(values)} came")
-    made = []
-    for (name, check), value in zip(checks.items(), values, strict=True):
+    form = _FORMS[kind]
+    if len(values) != len(form.all):
+        raise WireError(f"{kind.__name__} has {len(form.all)} fields, {len(values)} came")
+    # scalars in one comparison, for this is done for every message; what it finds wrong is looked at one by one
+    plain = tuple(map(type, form.pick(values))) == form.scalars
+    plain = plain and all(values[index] < INT_BOUND for index in form.ints)
+    for index, name, check in form.others if plain else form.all:
         try:
-            made.append(check(value))
+            values[index] = check(values[index])
         except TypeError as broken:
             raise WireError(f"{kind.__name__}.{name}: {broken}") from broken
-    return kind(*made)
+    return kind(*values)
 
 
 def _exactly(expected: type) -> Check:
@@ -92,11 +92,15 @@ def _record(kind: type) -> Check:
     return check
 
 
-def _tuple_of(item: Check) -> Check:
+def _tuple_of(item: Check, of: type) -> Check:
+    quick = {of} & {str, bytes, float, bool}  # nothing but the type is to be checked
+
     def check(value: Any) -> Any:
         if type(value) is not list:
             raise TypeError(f"expected an array, found {type(value).__name__}")
-        return tuple(item(entry) for entry in value)
+        if not set(map(type, value)) <= quick:
+            return tuple([item(entry) for entry in value])
+        return tuple(value)
 
     return check
 
@@ -113,25 +117,65 @@ def _check_for(annotation: Any) -> Check:
         return _facts
     if origin is tuple:
         assert len(arguments) == 2 and arguments[1] is ..., f"only tuple[x, ...] travels: {annotation}"
-        return _tuple_of(_check_for(arguments[0]))
+        return _tuple_of(_check_for(arguments[0]), arguments[0])
     if origin is types.UnionType or origin is typing.Union:
         inner = [argument for argument in arguments if argument is not type(None)]
         assert len(inner) == 1, f"only a union with None travels: {annotation}"
         return _optional(_check_for(inner[0]))
     assert isinstance(annotation, type) and issubclass(annotation, Record), f"{annotation} does not travel"
-    _checks_of(annotation)
+    _form_of(annotation)
     return _record(annotation)
 
 
-_CHECKS: dict[type, dict[str, Check]] = {}
+Field = tuple[int, str, Check]
+"""index, name and check"""
 
 
-def _checks_of(kind: type) -> None:
-    if kind not in _CHECKS:
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Form:
+    """What is known of a kind of message or record."""
+
+    fields: Callable[[Any], tuple[Any, ...]]
+    """the values of all fields"""
+    packs_as_it_is: bool
+    """whether msgpack knows the fields' types: no records among them"""
+    all: tuple[Field, ...]
+    others: tuple[Field, ...]
+    """fields that are no scalars"""
+    pick: Callable[[list[Any]], tuple[Any, ...]]
+    """gives the values of scalars, of which `scalars` are the types"""
+    scalars: tuple[type, ...]
+    ints: tuple[int, ...]
+    """indices of ints; msgpack's may be too large"""
+
+
+_SCALARS = (int, float, str, bytes, bool)
+_FORMS: dict[type, _Form] = {}
+
+
+def _form_of(kind: type) -> _Form:
+    if kind not in _FORMS:
         hints = typing.get_type_hints(kind)
-        fields = dataclasses.fields(kind)
-        _CHECKS[kind] = {field.name: _check_for(hints[field.name]) for field in fields}
+        names = tuple(field.name for field in dataclasses.fields(kind))
+        fields = tuple((index, name, _check_for(hints[name])) for index, name in enumerate(names))
+        scalars = tuple(index for index, name in enumerate(names) if hints[name] in _SCALARS)
+        _FORMS[kind] = _Form(
+            attrgetter(*names) if len(names) > 1 else lambda value: tuple(getattr(value, name) for name in names),
+            not any(_has_records(hints[name]) for name in names),
+            fields,
+            tuple(field for field in fields if field[0] not in scalars),
+            itemgetter(*scalars) if len(scalars) > 1 else lambda values: tuple(values[index] for index in scalars),
+            tuple(hints[names[index]] for index in scalars),
+            tuple(index for index in scalars if hints[names[index]] is int),
+        )
+    return _FORMS[kind]
+
+
+def _has_records(annotation: Any) -> bool:
+    if isinstance(annotation, type) and issubclass(annotation, Record):
+        return True
+    return any(_has_records(argument) for argument in typing.get_args(annotation))
 
 
 for _kind in MESSAGES.values():
-    _checks_of(_kind)
+    _form_of(_kind)

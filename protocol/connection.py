@@ -24,6 +24,9 @@ log = logging.getLogger("hocket.protocol")
 OnMessage = Callable[[Message, int, list[int]], None]
 OnClosed = Callable[[HocketError | None], None]
 READS_AT_ONCE = 16
+FEW_NBYTES = 16 << 10
+"""A read that brings less than this, and less than there was room for, has emptied the socket: it was no large payload,
+of which more would be on its way."""
 BUFFERS_AT_ONCE = 64
 
 
@@ -130,11 +133,14 @@ class Connection:
             for _ in range(READS_AT_ONCE):
                 if not self._deliver_all():
                     return
-                nbytes = self._receive_some(self._reader.buffer())
+                buffer = self._reader.buffer()
+                nbytes = self._receive_some(buffer)
                 if nbytes == 0:
                     self.close(None if self._reader.idle else WireError("the connection ended inside a frame"))
                     return
                 self._reader.took(nbytes)
+                if nbytes < min(len(buffer), FEW_NBYTES) and not self._is_unix:
+                    break  # there was no more, most likely: asking again would cost a call that finds nothing
             self._deliver_all()
         except (BlockingIOError, InterruptedError):
             return
@@ -206,13 +212,24 @@ class Connection:
         if self.closed:
             return
         views = [view if view.format == "B" and view.ndim == 1 else view.cast("B") for view in payload]
-        nbytes = sum(map(len, views))
-        head = memoryview(encode_frame(message, nbytes))
-        self._outbox.append(
-            _Outgoing(deque([head, *(view for view in views if len(view))]), [os.dup(fd) for fd in fds])
-        )
+        head = encode_frame(message, sum(map(len, views)))
+        if not views and not fds and not self._outbox and self._send_at_once(head):
+            return
+        buffers = deque([memoryview(head), *(view for view in views if len(view))])
+        self._outbox.append(_Outgoing(buffers, [os.dup(fd) for fd in fds]))
         if len(self._outbox) == 1:
             self._writable()
+
+    def _send_at_once(self, data: bytes) -> bool:
+        """Sends a frame that nothing waits before. False: the socket has taken nothing of it."""
+        try:
+            sent = self._socket.send(data)
+        except OSError:
+            return False  # what is wrong will be found out in the longer way
+        if sent < len(data):
+            self._outbox.append(_Outgoing(deque([memoryview(data)[sent:]]), []))
+            self._writable()
+        return True
 
     async def written(self) -> None:
         """Waits until all that was sent so far is in the kernel's hands. Raises the connection's error if it ends."""

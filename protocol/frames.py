@@ -126,7 +126,8 @@ class FrameReader:
     def _next_head(self) -> bool:
         have = self._end - self._start
         if have < HEADER.size:
-            self._check_magic(have)
+            if have:
+                self._check_magic(have)
             return False
         magic, message_nbytes, payload_nbytes = HEADER.unpack_from(self._scratch, self._start)
         self._check(magic, message_nbytes, payload_nbytes)
