@@ -4,6 +4,7 @@ With shared memory that is a `Lane` on the host's board, which the caller's own 
 it, the worker stands in, and the operation's bytes go over the connection.
 """
 
+import os
 import threading
 import time
 from collections import deque
@@ -30,7 +31,7 @@ INLINE_NBYTES = 64 << 10
 """Operations up to this size are begun, and often ended, inside the call; larger ones are left to the data thread."""
 
 
-SPIN_S = 100e-6
+SPIN_S = 1e-3
 SPIN_MISSES = 8
 SPIN_AGAIN = 16
 
@@ -81,6 +82,7 @@ class BoardChannel:
             if lane.idle:
                 self._missed = 0
                 return
+            os.sched_yield()  # the others, or the worker that brings what they say, may need this core
         self._missed += 1
 
     def cancel(self, op: Operation, cause: str) -> None:
@@ -114,13 +116,14 @@ class BoardChannel:
             bells,
             tuple(sorted(wake)),
             by_core=True,
-            crowded=len(locals_) > CORES,
+            crowded=opened.bridged or len(locals_) > CORES,  # the worker needs a core as well
             pids=pids if with_memory else (),
         )
-        self._may_spin = not opened.bridged and len(set(pids)) == len(pids) <= CORES
+        here = [info.members[rank].pid for rank in locals_]
+        self._may_spin = len(set(here)) == len(here)
         lane = Lane(seat, info.name, info.epoch, self.name, self._ask, membership.late)
         if seat.native is not None and not self.name:
-            membership.quick = Quick(membership, lane, patient=len(set(pids)) == len(pids))
+            membership.quick = Quick(membership, lane, patient=self._may_spin)
         with self._lock:
             self._lane = lane
             while self._early:

@@ -5,10 +5,13 @@ from typing import Any, Final
 MOVE: Final[int]
 OWN: Final[int]
 SHARED: Final[int]
+BROUGHT: Final[int]
 DONE: Final[int]
 WAIT: Final[int]
 MORE: Final[int]
 CONTESTED: Final[int]
+RESULT: Final[int]
+BRIDGE_READ: Final[int]
 LINE_WORDS: Final[int]
 COUNT_BITS: Final[int]
 PAGE_NBYTES: Final[int]
@@ -72,6 +75,8 @@ class Seat:
         wake: list[tuple[int, int]],
         crowded: bool,
         pids: list[int],
+        bridged: bool,
+        locals: list[int],
     ) -> None: ...
     def can_read(self) -> bool: ...
     def attempt(

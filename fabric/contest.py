@@ -64,7 +64,7 @@ def _is_awaited(board: Board, plan: Plan, member: int, number: int, block: int) 
     if block >= plan.nblocks:
         return False
     done = has_posted(board, plan, member, number, block)
-    if plan.shapes[0].reduces:
+    if plan.shapes[0].reduces and not plan.eager:
         done = board.reduced(member) >= stage(number, block + 1)
     return not done or (block >= 2 and board.read(member) < stage(number, block - 1))
 

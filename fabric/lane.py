@@ -95,7 +95,12 @@ class Lane:
                 self._queue.append(op)
 
     def attempt(
-        self, plan: NativePlan, source: Any, target: Any, patience_ns: int, hand_over: Callable[[], Operation]
+        self,
+        plan: NativePlan,
+        source: Any,
+        target: Any,
+        patience_ns: int,
+        hand_over: Callable[[], Operation],
     ) -> bool | None:
         """Carries out an operation inside the call, by the core, if nothing else is under way.
 

@@ -1,7 +1,7 @@
 """An agreed operation in the native core's terms: sizes and offsets as one member needs them, worked out once.
 
-The core carries out what stays on one host and is copied or reduced block by block. Prefix reductions, and groups that
-span hosts, go by the Python program, whose reductions and copies are native all the same.
+The core carries out what is copied or reduced block by block. Prefix reductions, and reduce_scatter between hosts, go
+by the Python program, whose reductions are native all the same.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ class NativePlan:
     """that this member moves: sends and receives"""
 
 
-def native_plan(plan: Plan, member: int, recvs: tuple[int, ...]) -> NativePlan | None:
+def native_plan(plan: Plan, member: int, recvs: tuple[int, ...], bridged: bool) -> NativePlan | None:
     """The plan for the core, or None where the core does not carry it out.
 
     Args:
@@ -39,8 +39,9 @@ def native_plan(plan: Plan, member: int, recvs: tuple[int, ...]) -> NativePlan |
         member: whose plan it is.
         recvs: nbytes that it has room for: from each member where pieces move, of the result where they are reduced;
             empty where it gets nothing.
+        bridged: whether other hosts take part.
     """
-    if native is None or plan.prefix or plan.size > MEMBERS:
+    if native is None or plan.prefix or plan.size > MEMBERS or (bridged and plan.family is Family.REDUCE_SCATTER):
         return None
     mine, me = plan.shapes[member], plan.shapes[member].signature
     manner, reads = native.MOVE, bool(recvs) and plan.reads(member)
@@ -49,7 +50,9 @@ def native_plan(plan: Plan, member: int, recvs: tuple[int, ...]) -> NativePlan |
         return None
     kernel = None
     if mine.reduces:
-        manner = native.SHARED if shares(plan) else native.OWN
+        manner = native.SHARED if bridged or shares(plan) else native.OWN
+        if bridged and plan.eager:
+            manner = native.BROUGHT
         part = member if plan.family is Family.REDUCE_SCATTER else 0
         wholes = [plan.first.sends[part]] * plan.size
         kernel = (plan.op.name, plan.op.factor or 0.0, plan.first.dtype)

@@ -134,6 +134,14 @@ class Plan:
         return self.nblocks <= 1 and sum(self.first.sends) <= SMALL_NBYTES
 
     @cached_property
+    def eager(self) -> bool:
+        """Whether, between hosts, the workers reduce, and send what they have along with the members' signatures.
+
+        Like `small`, it follows from any one member's signature.
+        """
+        return self.small and self.family is Family.REDUCE and self.nblocks == 1
+
+    @cached_property
     def prefix(self) -> bool:
         """Whether it is a scan: readers reduce the pieces of the members before them."""
         return self.kind in PREFIX

@@ -137,10 +137,11 @@ class _Program:
             yield from self._run_native(made)
             return
         shares = plan.shapes[0].reduces and self._shares(plan)
+        reduces = shares and not (self.seat.bridged and plan.eager)
         last = plan.nblocks - 1
         while self.read < plan.nblocks:
             moved = self.post_ahead(plan.nblocks)
-            if shares and self.reduced < plan.nblocks and self._can_reduce(plan):
+            if reduces and self.reduced < plan.nblocks and self._can_reduce(plan):
                 self._reduce_share(plan, self.reduced)
                 moved = True
             if self._can_read(plan, shares) and (self.read < last or self._may_complete()):
@@ -160,7 +161,7 @@ class _Program:
         found = self.seat.plans.get(self.op.text)
         if found is not None and found.of is plan and found.recvs == recvs:
             return found
-        found = native_plan(plan, self.seat.member, recvs)
+        found = native_plan(plan, self.seat.member, recvs, self.seat.bridged)
         if found is not None:
             self.seat.remember(self.op.text, found)
         return found

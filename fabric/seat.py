@@ -29,7 +29,7 @@ class Seat:
     wake: tuple[int, ...]
     """bells of whoever waits for this member's posts"""
     by_core: bool = False
-    """whether the native core carries operations out here, where there is one and the group lives on one host"""
+    """whether the native core carries operations out here, where there is one"""
     crowded: bool = False
     """whether there are more ranks than cores, so that a rank which waits keeps another one from working"""
     pids: tuple[int, ...] = ()
@@ -45,7 +45,7 @@ class Seat:
 
     def __post_init__(self) -> None:
         known = all(place in self.bells.fds for place in self.wake)
-        if native is not None and self.by_core and not self.bridged and known:
+        if native is not None and self.by_core and known:
             layout, wake = self.board.layout, [(place, self.bells.fds[place]) for place in self.wake]
             self.native = native.Seat(
                 self.board.arena.buffer,
@@ -59,7 +59,9 @@ class Seat:
                 layout.room,
                 wake,
                 self.crowded,
-                list(self.pids),
+                [] if self.bridged else list(self.pids),
+                self.bridged,
+                list(self.locals),
             )
 
     def remember(self, text: bytes, plan: NativePlan) -> None:
@@ -78,7 +80,7 @@ class Seat:
         Members read one another's memory where all of them offer theirs, which each decides by itself: for large
         operations whose input lies in one piece, if it can read everybody else's.
         """
-        if self.native is None or op.recvs is None or self.board.size > MEMBERS:
+        if self.native is None or self.bridged or op.recvs is None or self.board.size > MEMBERS:
             return 0
         moves = family in (Family.SHARED, Family.PERSONAL) and op.kind not in PREFIX
         in_place = family is Family.REDUCE and len(op.recvs) == len(op.sends) == 1 and op.recvs[0] is op.sends[0]

@@ -591,13 +591,17 @@ class PeerHello(Message):
 
 @message(111)
 class Header(Message):
-    """All members on the sending host have entered operation ``number``: their signatures, by rank."""
+    """Members on the sending host have entered operation ``number``: their signatures, by rank.
+
+    With the last of them comes ``partial``, where the operation is a small reduction: what they have reduced so far.
+    """
 
     group: int
     channel: str
     number: int
     ranks: tuple[int, ...]
     signatures: tuple[bytes, ...]
+    partial: bytes
 
 
 @message(112)

@@ -10,6 +10,7 @@ local readers are done with them, and nothing is reused before what was sent fro
 import asyncio
 import contextlib
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -17,10 +18,12 @@ from typing import Protocol
 import numpy as np
 
 from hocket.fabric.board import Board, Bytes, stage
-from hocket.fabric.kernels import combine
+from hocket.fabric.dtypes import numpy_dtype
+from hocket.fabric.kernels import combine, reduce_into
 from hocket.fabric.plan import Plan, plan_for
-from hocket.fabric.program import all_left, has_posted, may_write
-from hocket.protocol.errors import HocketError
+from hocket.fabric.program import all_left, has_posted, may_write, result_view
+from hocket.protocol.dtypes import accumulator
+from hocket.protocol.errors import HocketError, WireError
 from hocket.protocol.limits import BLOCK_WINDOW
 from hocket.protocol.messages import Chunk, Credit, Header, Message, Posted
 from hocket.protocol.signature import Family
@@ -31,6 +34,9 @@ from hocket.worker.schedules.schedule import Action, Round
 
 PARTIAL_AFTER_S = 0.05
 """A host whose ranks do not all arrive within this time says which have, so that the others can name the rest."""
+
+BLOCKS_IN_FLIGHT = 2
+"""As many as there are result slots."""
 
 
 class Gone(Exception):  # noqa: N818 - how the bridge leaves an operation that has a verdict, not an error of its own
@@ -70,11 +76,12 @@ class _Heard:
     """What other hosts have said about operations from the current one on."""
 
     signatures: dict[int, dict[int, bytes]] = field(default_factory=dict)
+    partials: dict[int, dict[int, bytes]] = field(default_factory=dict)
     posted: dict[int, set[int]] = field(default_factory=dict)
     credits: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def forget(self, number: int) -> None:
-        for table in (self.signatures, self.posted):
+        for table in (self.signatures, self.partials, self.posted):
             for old in [key for key in table if key <= number]:
                 del table[old]
         for pair in [pair for pair in self.credits if pair[1] <= number]:
@@ -113,6 +120,8 @@ class Bridge:
             table = self._heard.signatures.setdefault(message.number, {})
             allowed = self.members[self.hosts.index(host)]
             table.update((r, s) for r, s in zip(message.ranks, message.signatures, strict=False) if r in allowed)
+            if message.partial:
+                self._heard.partials.setdefault(message.number, {})[host] = message.partial
         elif isinstance(message, Posted):
             self._heard.posted.setdefault(message.number, set()).add(host)
         elif isinstance(message, Credit):
@@ -190,9 +199,10 @@ class Bridge:
             return
         if plan.kind == "barrier":
             self.around.barrier_left(number)
-        exchange = Exchange(board, plan, number, self.members)
-        for block in range(plan.nblocks):
-            await self._block(exchange, block)
+        if plan.eager:
+            await self._combine(plan)
+        else:
+            await self._blocks(Exchange(board, plan, number, self.members))
         self._before = plan.nblocks
 
     async def _enter(self) -> None:
@@ -245,20 +255,95 @@ class Bridge:
         texts = [board.signature(rank, number) for rank in fresh]
         if not fresh or None in texts:
             return
+        partial = self._reduce_locals() if len(entered) == len(self.locals) else b""
+        if partial is None:
+            return
         self._sent_header.update(fresh)
-        header = Header(self.around.group, self.around.channel, number, tuple(fresh), tuple(t for t in texts if t))
+        signatures = tuple(text for text in texts if text)
+        header = Header(self.around.group, self.around.channel, number, tuple(fresh), signatures, partial)
         for host in self._others():
             self.around.send(host, header)
         if len(entered) == len(self.locals):
             self.around.barrier_entered(number)
 
+    # --- small reductions --------------------------------------------------------------------------------------------
+
+    def _reduce_locals(self) -> bytes | None:
+        """What the members here have reduced of a small operation; None until all have posted.
+
+        Nothing for another operation, or where they do not agree among themselves: everybody finds that out.
+        """
+        board, number = self.board, self.number
+        texts = tuple(board.signature(rank, number) for rank in self.locals)
+        plan = plan_for(tuple(text for text in texts if text is not None), board.block_nbytes)
+        if None in texts or isinstance(plan, HocketError) or not plan.eager:
+            return b""
+        if any(board.posted(rank) < stage(number, 1) for rank in self.locals):
+            return None
+        nbytes, dtype = plan.shapes[0].piece(0)[1], numpy_dtype(plan.first.dtype)
+        acc = np.empty(nbytes // dtype.itemsize, numpy_dtype(accumulator(plan.first.dtype, plan.op)))
+        reduce_into(acc, [board.slot(rank, number)[:nbytes].view(dtype) for rank in self.locals], plan.op)
+        partial = acc.tobytes()
+        self._heard.partials.setdefault(number, {})[self.hosts[self.me]] = partial
+        return partial
+
+    async def _combine(self, plan: Plan) -> None:
+        """Puts the hosts' partial results together, in the order of hosts, which is the same everywhere."""
+        board, number = self.board, self.number
+        await self._until(lambda: may_write(board, self.locals, False, number, 0, self._before))
+        elements = plan.shapes[0].piece(0)[1] // plan.first.itemsize
+        acc = result_view(board, plan, number, 0, elements)
+        partials = self._heard.partials.get(number, {})
+        for index, host in enumerate(self.hosts):
+            partial = np.frombuffer(partials.get(host, b""), np.uint8)
+            if len(partial) != acc.nbytes:
+                raise WireError(f"host {host} sent {len(partial)} bytes of a result of {acc.nbytes}")
+            if index == 0:
+                np.copyto(acc.view(np.uint8), partial)
+            else:
+                combine(acc, partial.view(acc.dtype), plan.op)
+        self._publish(plan, 0)
+
+    def _publish(self, plan: Plan, block: int) -> None:
+        """What other hosts have to do with a block is done."""
+        board, at = self.board, stage(self.number, block + 1)
+        for index, members in enumerate(self.members):
+            if index != self.me:
+                for member in members:
+                    board.set_posted(member, at)
+        if plan.shapes[0].reduces:
+            board.set_result(at)
+        board.set_bridge_read(at)
+        self.around.ring()
+
     # --- one block ---------------------------------------------------------------------------------------------------
+
+    async def _blocks(self, exchange: Exchange) -> None:
+        """All blocks, `BLOCKS_IN_FLIGHT` at a time: while one is on the wire, the next is reduced or posted."""
+        plan, under_way = exchange.plan, deque[asyncio.Task[None]]()
+        loop = asyncio.get_running_loop()
+        try:
+            for block in range(plan.nblocks):
+                if len(under_way) == BLOCKS_IN_FLIGHT:
+                    await self._finish_block(plan, block - BLOCKS_IN_FLIGHT, under_way)
+                under_way.append(loop.create_task(self._block(exchange, block)))
+            for block in range(plan.nblocks - len(under_way), plan.nblocks):
+                await self._finish_block(plan, block, under_way)
+        finally:
+            for task in under_way:
+                task.cancel()
+            await asyncio.gather(*under_way, return_exceptions=True)
+
+    async def _finish_block(self, plan: Plan, block: int, under_way: "deque[asyncio.Task[None]]") -> None:
+        await under_way[0]
+        under_way.popleft()
+        self._publish(plan, block)
+        self._give_credit(plan, block)
 
     async def _block(self, exchange: Exchange, block: int) -> None:
         plan, number, board = exchange.plan, self.number, self.board
-        reduces = plan.shapes[0].reduces
         await self._until(lambda: self._ready_to_send(plan, block))
-        if not reduces:
+        if not plan.shapes[0].reduces:
             await self._until(lambda: may_write(board, self.locals, False, number, block, self._before))
         await self._await_credit(block)
         if exchange.kind in CONVERGING and block == plan.nblocks - 1:
@@ -267,16 +352,6 @@ class Bridge:
         await self._run_schedule(exchange, block)
         if exchange.kind in CONVERGING and block == plan.nblocks - 1:
             await self._until(lambda: not self._not_posted(), self._not_posted)
-        at = stage(number, block + 1)
-        for index, members in enumerate(self.members):
-            if index != self.me:
-                for member in members:
-                    board.set_posted(member, at)
-        if reduces:
-            board.set_result(at)
-        board.set_bridge_read(at)
-        self._give_credit(plan, block)
-        self.around.ring()
 
     def _not_posted(self) -> list[int]:
         return [host for host in self._others() if host not in self._heard.posted.get(self.number, ())]
@@ -330,12 +405,15 @@ class Bridge:
             if step.to is not None:
                 await self.around.sent(self.hosts[step.to])
             return
-        scratch = [np.empty(len(view), np.uint8) for view in incoming]
-        await self.inbox.take(key, [view.data for view in scratch])
+        chunk, buffer = await self.inbox.receive(key, sum(map(len, incoming)))
         if step.to is not None:  # what is sent in this round may be what is reduced into
             await self.around.sent(self.hosts[step.to])
-        for view, partial in zip(incoming, scratch, strict=True):
+        start = 0
+        for view in incoming:
+            partial = np.frombuffer(chunk[start : start + len(view)], np.uint8)
             combine(exchange.typed(view), exchange.typed(partial), exchange.plan.op)
+            start += len(view)
+        self.inbox.give_back(buffer)
 
 
 def _views(found: Iterable[list[Bytes]]) -> list[Bytes]:

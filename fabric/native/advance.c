@@ -37,13 +37,16 @@ static inline size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
 /* --- what others have done --------------------------------------------------------------------------------------- */
 
-bool hk_all_at_least(const hk_run *run, int word, uint64_t needed)
+bool hk_locals_at_least(const hk_run *run, int word, uint64_t needed)
 {
-    for (int member = 0; member < run->seat->size; member++)
-        if (hk_load(&hk_line(run->seat, member)[word]) < needed)
+    const hk_seat *seat = run->seat;
+    for (int index = 0; index < seat->nlocals; index++)
+        if (hk_load(&hk_line(seat, seat->locals[index])[word]) < needed)
             return false;
     return true;
 }
+
+static uint64_t head(const hk_run *run, int word) { return hk_load((const hk_word *)run->seat->base + word); }
 
 /* Whether nobody needs the slot any more that `block` goes into. */
 static bool may_write(const hk_run *run, uint32_t block)
@@ -55,7 +58,9 @@ static bool may_write(const hk_run *run, uint32_t block)
         needed = hk_stage(run->number - 1, 0);
     else
         needed = hk_stage(run->number, 0);
-    return hk_all_at_least(run, HK_READ, needed);
+    if (run->seat->bridged && head(run, HK_BRIDGE_READ) < needed)
+        return false;
+    return hk_locals_at_least(run, HK_READ, needed);
 }
 
 static bool has_posted(const hk_run *run, int member, uint32_t block)
@@ -63,6 +68,14 @@ static bool has_posted(const hk_run *run, int member, uint32_t block)
     uint32_t owed = run->plan->from[member].owed;
     uint32_t due = block + 1 < owed ? block + 1 : owed;
     return due == 0 || hk_load(&hk_line(run->seat, member)[HK_POSTED]) >= hk_stage(run->number, due);
+}
+
+static bool locals_posted(const hk_run *run, uint32_t block)
+{
+    for (int index = 0; index < run->seat->nlocals; index++)
+        if (!has_posted(run, run->seat->locals[index], block))
+            return false;
+    return true;
 }
 
 static bool all_posted(const hk_run *run, uint32_t block)
@@ -76,7 +89,7 @@ static bool all_posted(const hk_run *run, uint32_t block)
 bool hk_may_complete(const hk_run *run)
 {
     atomic_thread_fence(memory_order_seq_cst);
-    return hk_load((hk_word *)run->seat->base + HK_CONTESTED) < run->number || run->sealed >= run->number;
+    return head(run, HK_CONTESTED) < run->number || run->sealed >= run->number;
 }
 
 /* Wakes those that sleep and may wait for this member. They look at the board after they have said that they sleep, we
@@ -102,12 +115,18 @@ static size_t cut(size_t elements, int index, int count)
     return elements >= (size_t)CUT_ELEMENTS * (size_t)count ? at - at % CUT_ELEMENTS : at - at % 2;
 }
 
-/* Offset and nbytes of a member's segment of a block of `nbytes`. */
-size_t hk_segment(const hk_plan *plan, size_t nbytes, int member, size_t *start)
+/* Offset and nbytes of segment `index` of `count` of a block of `nbytes`. */
+size_t hk_segment(const hk_plan *plan, size_t nbytes, int index, int count, size_t *start)
 {
     size_t elements = nbytes / plan->itemsize;
-    *start = cut(elements, member, plan->size) * plan->itemsize;
-    return cut(elements, member + 1, plan->size) * plan->itemsize - *start;
+    *start = cut(elements, index, count) * plan->itemsize;
+    return cut(elements, index + 1, count) * plan->itemsize - *start;
+}
+
+/* This member's segment among those of the host. */
+static size_t own_segment(const hk_run *run, size_t nbytes, size_t *start)
+{
+    return hk_segment(run->plan, nbytes, run->seat->index, run->seat->nlocals, start);
 }
 
 static void post_block(hk_run *run, uint32_t block)
@@ -122,7 +141,7 @@ static void post_block(hk_run *run, uint32_t block)
             continue; /* nobody else reads what we send to ourselves */
         char *target = slot + (plan->parts > 1 ? (size_t)reader * plan->unit : 0);
         if (plan->manner == HK_SHARED) {
-            size_t own, own_nbytes = hk_segment(plan, nbytes, plan->member, &own);
+            size_t own, own_nbytes = own_segment(run, nbytes, &own);
             memcpy(target, source, own);
             memcpy(target + own + own_nbytes, source + own + own_nbytes, nbytes - own - own_nbytes);
         } else if (nbytes) {
@@ -181,29 +200,35 @@ static hk_outcome look_at_calls(const hk_run *run)
 
 /* --- reducing ---------------------------------------------------------------------------------------------------- */
 
-/* Folds what all members contribute, beginning `offset` bytes into their slots, into `out`; ours comes from `own`. */
+/* Folds what the members on this host contribute, beginning `offset` bytes into their slots, into `out`; ours comes from
+ * `own`. With other hosts to come, into an accumulator. */
 static void fold(const hk_run *run, char *out, uint32_t block, size_t offset, const char *own, size_t nbytes)
 {
     const hk_plan *plan = run->plan;
+    const hk_seat *seat = run->seat;
     const void *inputs[FOLD_INPUTS];
-    for (int member = 0; member < plan->size; member++)
-        inputs[member] = hk_slot(run->seat, member, run->number + block) + offset;
-    inputs[plan->member] = own;
-    hk_reduce_finish(&plan->kernel, out, inputs, plan->size, nbytes / plan->itemsize, plan->size);
+    for (int index = 0; index < seat->nlocals; index++)
+        inputs[index] = hk_slot(seat, seat->locals[index], run->number + block) + offset;
+    inputs[seat->index] = own;
+    if (seat->bridged)
+        hk_reduce(&plan->kernel, out, inputs, seat->nlocals, nbytes / plan->itemsize);
+    else
+        hk_reduce_finish(&plan->kernel, out, inputs, seat->nlocals, nbytes / plan->itemsize, plan->size);
 }
 
 static bool reduce_segment(hk_run *run)
 {
     const hk_plan *plan = run->plan;
     uint32_t block = run->reduced;
-    if (block >= plan->nblocks || run->posted <= block || !all_posted(run, block) || !may_write(run, block))
+    if (block >= plan->nblocks || run->posted <= block || !locals_posted(run, block) || !may_write(run, block))
         return false;
     size_t at = (size_t)block * plan->unit, nbytes = smaller(plan->unit, plan->to[0] - at), own;
-    size_t own_nbytes = hk_segment(plan, nbytes, plan->member, &own);
+    size_t own_nbytes = own_segment(run, nbytes, &own);
     if (own_nbytes) {
-        char *result = hk_result(run->seat, run->number + block) + own;
+        char *result = hk_result(run->seat, run->number + block);
+        result += run->seat->bridged ? own / plan->itemsize * plan->kernel.wide : own;
         /* The last block is written to the caller's array only once the operation can no longer be aborted. */
-        bool straight = plan->reads && block + 1 < plan->nblocks;
+        bool straight = plan->reads && block + 1 < plan->nblocks && !run->seat->bridged;
         char *out = straight ? run->recv[0] + at + own : result;
         fold(run, out, block, own, run->send[0] + at + own, own_nbytes);
         if (straight) {
@@ -222,10 +247,12 @@ static void read_result(hk_run *run, uint32_t block)
 {
     const hk_plan *plan = run->plan;
     size_t at = (size_t)block * plan->unit, nbytes = smaller(plan->unit, plan->to[0] - at), own;
-    size_t own_nbytes = hk_segment(plan, nbytes, plan->member, &own);
+    size_t own_nbytes = own_segment(run, nbytes, &own);
     const char *result = hk_result(run->seat, run->number + block);
     char *out = run->recv[0] + at;
-    if (block + 1 == plan->nblocks) {
+    if (run->seat->bridged) {
+        hk_finish(&plan->kernel, out, result, nbytes / plan->itemsize, plan->size);
+    } else if (block + 1 == plan->nblocks) {
         memcpy(out, result, nbytes);
     } else {
         memcpy(out, result, own);
@@ -260,20 +287,29 @@ static void read_pieces(hk_run *run, uint32_t block)
     }
 }
 
+/* Whether everything stands on the board that this member reads of a block. */
+static bool is_there(const hk_run *run, uint32_t block)
+{
+    if (run->plan->manner != HK_SHARED && run->plan->manner != HK_BROUGHT)
+        return all_posted(run, block);
+    if (run->seat->bridged)
+        return head(run, HK_RESULT) >= hk_stage(run->number, block + 1);
+    return hk_locals_at_least(run, HK_REDUCED, hk_stage(run->number, block + 1));
+}
+
 static bool read_block(hk_run *run)
 {
     const hk_plan *plan = run->plan;
     uint32_t block = run->read, owed = plan->from[plan->member].owed;
     if (block >= plan->nblocks || run->posted < (block + 1 < owed ? block + 1 : owed))
         return false;
-    if (plan->manner == HK_SHARED ? !hk_all_at_least(run, HK_REDUCED, hk_stage(run->number, block + 1))
-                                  : !all_posted(run, block))
+    if (!is_there(run, block))
         return false;
     if (block + 1 == plan->nblocks && !hk_may_complete(run))
         return false;
     if (plan->reads) {
         run->wrote = true;
-        if (plan->manner == HK_SHARED)
+        if (plan->manner == HK_SHARED || plan->manner == HK_BROUGHT)
             read_result(run, block);
         else if (plan->manner == HK_OWN)
             read_own(run, block);
@@ -305,45 +341,66 @@ static bool is_done(const hk_run *run)
     return run->agreed && run->read == run->plan->nblocks && (run->plan->nblocks > 0 || hk_may_complete(run));
 }
 
+/* One look at everything. Whether anything moved; `outcome` tells what there is to say. */
+static bool look(hk_run *run, hk_outcome *outcome)
+{
+    bool moved = false;
+    *outcome = HK_WAIT;
+    if (!run->agreed) {
+        hk_outcome calls = look_at_calls(run);
+        if (calls == HK_DIFFERENT) {
+            *outcome = HK_DIFFERENT;
+            return false;
+        }
+        run->agreed = calls == HK_DONE;
+        run->direct = run->agreed && hk_direct_offered(run);
+        moved = run->agreed || (!run->offer && post(run, 1));
+    }
+    if (run->agreed && step(run))
+        moved = true;
+    if (is_done(run))
+        *outcome = HK_DONE;
+    return moved;
+}
+
+/* Nothing moved: spins, then gives way. False once it has done so for `patience_ns`. */
+static bool wait_for_others(const hk_run *run, uint64_t patience_ns, unsigned idle, uint64_t *until)
+{
+    if (idle < SPINS_BEFORE_YIELD && !run->seat->crowded) {
+        relax();
+        return true;
+    }
+    uint64_t now = hk_now_ns();
+    if (*until == 0)
+        *until = now + patience_ns;
+    if (now >= *until)
+        return false;
+    sched_yield();
+    return true;
+}
+
 hk_outcome hk_advance(hk_run *run, uint64_t patience_ns)
 {
     uint64_t until = 0, started = 0;
+    hk_outcome outcome;
     for (unsigned idle = 0, blocks = 0;; idle++) {
-        bool moved = false;
-        if (!run->agreed) {
-            hk_outcome calls = look_at_calls(run);
-            if (calls == HK_DIFFERENT)
-                return HK_DIFFERENT;
-            run->agreed = calls == HK_DONE;
-            run->direct = run->agreed && hk_direct_offered(run);
-            moved = run->agreed || (!run->offer && post(run, 1));
-        }
-        if (run->agreed && step(run))
-            moved = true;
-        if (is_done(run))
-            return HK_DONE;
-        if (moved) {
-            ring(run->seat);
-            until = 0;
-            idle = 0;
-            if (++blocks % BLOCKS_PER_CLOCK == 0) {
-                uint64_t now = hk_now_ns();
-                started = started ? started : now;
-                if (now - started > HK_TURN_NS)
-                    return HK_MORE;
-            }
+        bool moved = look(run, &outcome);
+        if (outcome != HK_WAIT)
+            return outcome;
+        if (!moved) {
+            if (!wait_for_others(run, patience_ns, idle, &until))
+                return HK_WAIT;
             continue;
         }
-        if (idle < SPINS_BEFORE_YIELD && !run->seat->crowded) {
-            relax();
-            continue;
+        ring(run->seat);
+        until = 0;
+        idle = 0;
+        if (++blocks % BLOCKS_PER_CLOCK == 0) {
+            uint64_t now = hk_now_ns();
+            started = started ? started : now;
+            if (now - started > HK_TURN_NS)
+                return HK_MORE;
         }
-        uint64_t now = hk_now_ns();
-        if (until == 0)
-            until = now + patience_ns;
-        else if (now >= until)
-            return HK_WAIT;
-        sched_yield();
     }
 }
 

@@ -25,7 +25,7 @@
 typedef _Atomic uint64_t hk_word;
 
 /* Indices of words: those of `hocket.fabric.board`, which a test compares with these. */
-enum { HK_CONTESTED = 3 };
+enum { HK_CONTESTED = 3, HK_RESULT = 4, HK_BRIDGE_READ = 5 };
 enum { HK_TURN_NS = 10000000 };
 enum { HK_LINE_WORDS = 16, HK_COUNT_BITS = 24, HK_PAGE_NBYTES = 4096 };
 enum {
@@ -55,6 +55,7 @@ typedef enum {
     HK_MOVE,   /* pieces are copied; also where nothing moves */
     HK_OWN,    /* every reader reduces what it reads by itself */
     HK_SHARED, /* each member reduces its segment into the result slot, readers copy the whole */
+    HK_BROUGHT, /* the worker reduces what is posted and brings the result of all hosts */
 } hk_manner;
 
 /* One contribution as it concerns this member: the pieces of `sends[sender]` that it reads. */
@@ -98,6 +99,9 @@ typedef struct {
     int nwake;
     int *wake_places, *wake_fds; /* the descriptors are our own duplicates */
     bool crowded;                /* more ranks than cores: waiting gives way at once */
+    bool bridged;                /* other hosts take part: the worker writes the lines and slots of their members */
+    int *locals, nlocals;        /* the members on this host, in rank order; where `bridged` is not set, all */
+    int index;                   /* of this member among them */
     int *pids;                   /* [size] of the members, once they may read one another's memory, else NULL */
     bool proved;                 /* that this one can read the memory of all others */
 } hk_seat;
@@ -155,9 +159,9 @@ hk_outcome hk_advance(hk_run *run, uint64_t patience_ns);
 void hk_leave(hk_run *run);
 
 /* What the parts of the program share. */
-bool hk_all_at_least(const hk_run *run, int word, uint64_t needed);
+bool hk_locals_at_least(const hk_run *run, int word, uint64_t needed);
 bool hk_may_complete(const hk_run *run);
-size_t hk_segment(const hk_plan *plan, size_t nbytes, int member, size_t *start);
+size_t hk_segment(const hk_plan *plan, size_t nbytes, int index, int count, size_t *start);
 
 /* --- reading one another's memory -------------------------------------------------------------------------------- */
 

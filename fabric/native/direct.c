@@ -127,7 +127,7 @@ static bool move_chunk(hk_run *run)
 static bool reduce_piece(hk_run *run)
 {
     const hk_plan *plan = run->plan;
-    size_t start, whole = hk_segment(plan, plan->to[0], plan->member, &start);
+    size_t start, whole = hk_segment(plan, plan->to[0], plan->member, plan->size, &start);
     size_t nbytes = smaller(HK_PIECE_NBYTES, whole - run->got);
     const void *inputs[FOLD_INPUTS];
     char *scratch = run->scratch, *out = run->recv[0] + start + run->got;
@@ -158,7 +158,7 @@ static bool gather_chunk(hk_run *run)
         return true;
     }
     int owner = (plan->member + 1 + run->turn) % plan->size;
-    size_t start, whole = hk_segment(plan, plan->to[0], owner, &start);
+    size_t start, whole = hk_segment(plan, plan->to[0], owner, plan->size, &start);
     size_t nbytes = smaller(CHUNK_NBYTES, whole - run->got);
     if (!read_from(run, owner, run->recv[0] + start + run->got, start + run->got, nbytes))
         return false;
@@ -180,11 +180,11 @@ bool hk_direct_step(hk_run *run)
         return move_chunk(run);
     if (run->reduced == 0)
         return reduce_piece(run);
-    return hk_all_at_least(run, HK_REDUCED, hk_stage(run->number, 1)) && gather_chunk(run);
+    return hk_locals_at_least(run, HK_REDUCED, hk_stage(run->number, 1)) && gather_chunk(run);
 }
 
 bool hk_direct_is_done(const hk_run *run)
 {
-    return run->reduced >= HK_DIRECT_DONE && hk_all_at_least(run, HK_REDUCED, hk_stage(run->number, HK_DIRECT_DONE)) &&
+    return run->reduced >= HK_DIRECT_DONE && hk_locals_at_least(run, HK_REDUCED, hk_stage(run->number, HK_DIRECT_DONE)) &&
            hk_may_complete(run);
 }

@@ -30,9 +30,10 @@ static int core_exec(PyObject *module)
         PyModule_AddFunctions(module, hk_kernel_methods) < 0)
         return -1;
     static const struct { const char *name; long value; } facts[] = {
-        {"MOVE", HK_MOVE},         {"OWN", HK_OWN},           {"SHARED", HK_SHARED},
+        {"MOVE", HK_MOVE},         {"OWN", HK_OWN},           {"SHARED", HK_SHARED},     {"BROUGHT", HK_BROUGHT},
         {"DONE", HK_DONE},         {"WAIT", HK_WAIT},         {"MORE", HK_MORE},
-        {"CONTESTED", HK_CONTESTED}, {"LINE_WORDS", HK_LINE_WORDS}, {"COUNT_BITS", HK_COUNT_BITS},
+        {"CONTESTED", HK_CONTESTED}, {"RESULT", HK_RESULT}, {"BRIDGE_READ", HK_BRIDGE_READ},
+        {"LINE_WORDS", HK_LINE_WORDS}, {"COUNT_BITS", HK_COUNT_BITS},
         {"PAGE_NBYTES", HK_PAGE_NBYTES}, {"SIGNED", HK_SIGNED}, {"POSTED", HK_POSTED}, {"READ", HK_READ},
         {"REDUCED", HK_REDUCED},   {"SIGNED_AT", HK_SIGNED_AT}, {"CALL", HK_CALL_EVEN},
         {"OFFER", HK_OFFER_EVEN},  {"NOTHING", HK_NOTHING},   {"DIRECT_DONE", HK_DIRECT_DONE},

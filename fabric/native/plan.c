@@ -43,7 +43,7 @@ static bool fill_flows(hk_plan *self, PyObject *calls, PyObject *wholes, PyObjec
     }
     if (self->manner == HK_OWN)
         self->recvs_nbytes = self->from[self->member].whole;
-    if (self->manner == HK_SHARED)
+    if (self->manner == HK_SHARED || self->manner == HK_BROUGHT)
         self->recvs_nbytes = self->to[0];
     return true;
 }

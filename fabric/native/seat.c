@@ -70,6 +70,26 @@ static bool take_pids(hk_seat *self, PyObject *pids)
     return !PyErr_Occurred();
 }
 
+/* The members on this host, of which this one is one. */
+static bool take_locals(hk_seat *self, PyObject *locals)
+{
+    self->nlocals = (int)PyList_Size(locals);
+    self->locals = PyMem_Calloc((size_t)self->nlocals + 1, sizeof(int));
+    self->index = -1;
+    if (self->locals == NULL) {
+        PyErr_NoMemory();
+        return false;
+    }
+    for (int index = 0; index < self->nlocals; index++) {
+        self->locals[index] = (int)PyLong_AsLong(PyList_GetItem(locals, index));
+        if (self->locals[index] == self->member)
+            self->index = index;
+    }
+    if (self->index < 0 && !PyErr_Occurred())
+        PyErr_SetString(PyExc_ValueError, "a seat is of a member on this host");
+    return !PyErr_Occurred();
+}
+
 static void seat_dealloc(hk_seat *self)
 {
     PyTypeObject *type = Py_TYPE((PyObject *)self);
@@ -78,6 +98,7 @@ static void seat_dealloc(hk_seat *self)
     PyMem_Free(self->wake_places);
     PyMem_Free(self->wake_fds);
     PyMem_Free(self->pids);
+    PyMem_Free(self->locals);
     if (self->board.obj != NULL)
         PyBuffer_Release(&self->board);
     if (self->bells.obj != NULL)
@@ -89,12 +110,14 @@ static void seat_dealloc(hk_seat *self)
 static PyObject *seat_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"board", "bells", "size",    "member", "texts", "text_room", "slots", "results",
-                            "room",  "wake",  "crowded", "pids",   NULL};
-    PyObject *board, *bells, *wake, *pids;
+                            "room",  "wake",  "crowded", "pids",   "bridged", "locals", NULL};
+    PyObject *board, *bells, *wake, *pids, *locals;
+    int bridged;
     int size, member, crowded;
     Py_ssize_t texts, text_room, slots, results, room;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOiinnnnnOpO", names, &board, &bells, &size, &member, &texts,
-                                     &text_room, &slots, &results, &room, &wake, &crowded, &pids))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOiinnnnnOpOpO", names, &board, &bells, &size, &member, &texts,
+                                     &text_room, &slots, &results, &room, &wake, &crowded, &pids,
+                                     &bridged, &locals))
         return NULL;
     hk_seat *self = PyObject_New(hk_seat, type);
     if (self == NULL)
@@ -108,8 +131,10 @@ static PyObject *seat_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->results = (size_t)results;
     self->room = (size_t)room;
     self->crowded = crowded != 0;
+    self->bridged = bridged != 0;
     if (PyObject_GetBuffer(board, &self->board, PyBUF_WRITABLE) < 0 ||
-        PyObject_GetBuffer(bells, &self->bells, PyBUF_WRITABLE) < 0 || !take_bells(self, wake) || !take_pids(self, pids)) {
+        PyObject_GetBuffer(bells, &self->bells, PyBUF_WRITABLE) < 0 || !take_bells(self, wake) || !take_pids(self, pids) ||
+        !take_locals(self, locals)) {
         Py_DECREF(self);
         return NULL;
     }
@@ -173,7 +198,8 @@ static hk_outcome attempt(hk_run *run, uint64_t patience_ns)
     return outcome;
 }
 
-/* Carries out one operation, if it can begin at once. Returns None if it has not begun; True if it is done and left; else
+/* attempt(plan, number, before, source, target, patience_ns) carries out one operation, if it can begin at
+ * once. Returns None if it has not begun; True if it is done and left; else
  * (posted, reduced, read, wrote, differs): the operation has been entered, is so many blocks far, and is to be gone on
  * with. `wrote` tells whether outputs have been written, `differs` that the plan does not hold. */
 static PyObject *seat_attempt(hk_seat *self, PyObject *args)

@@ -49,10 +49,17 @@ def test_words_of_earlier_operations_count_for_nothing(board: Board) -> None:
 
 
 def test_a_host_that_has_not_delivered_its_block_names_its_members(board: Board) -> None:
-    enter(board, 0, 1, 2)
+    enter(board, 0, 1, 2, blocks=3)
     board.set_posted(2, stage(5, 1))
     assert behind(board, 5, (2,), True) == (2,)
     board.set_reduced(2, stage(5, 1))
+    assert behind(board, 5, (2,), True) == ()
+
+
+def test_of_a_small_reduction_members_only_owe_what_they_post(board: Board) -> None:
+    enter(board, 0, 1, 2)
+    assert behind(board, 5, (2,), True) == (2,)
+    board.set_posted(2, stage(5, 1))
     assert behind(board, 5, (2,), True) == ()
 
 

@@ -117,11 +117,7 @@ def test_the_core_and_the_board_place_words_alike() -> None:
     from hocket.fabric import board
 
     native = core.native
-    assert (native.CONTESTED, native.LINE_WORDS, native.COUNT_BITS) == (
-        board._CONTESTED,
-        board.LINE_WORDS,
-        board.COUNT_BITS,
-    )
-    names = ("SIGNED", "POSTED", "READ", "REDUCED", "SIGNED_AT", "CALL")
+    assert (native.LINE_WORDS, native.COUNT_BITS) == (board.LINE_WORDS, board.COUNT_BITS)
+    names = ("CONTESTED", "RESULT", "BRIDGE_READ", "SIGNED", "POSTED", "READ", "REDUCED", "SIGNED_AT", "CALL", "OFFER")
     assert [getattr(native, name) for name in names] == [getattr(board, f"_{name}") for name in names]
     assert native.PAGE_NBYTES == PAGE_NBYTES

@@ -219,7 +219,7 @@ async def test_a_host_whose_members_do_not_all_come_says_who_has(monkeypatch: py
 async def test_a_host_may_not_sign_for_members_elsewhere() -> None:
     async with hosts(((0,), (1,), (2,))) as together:
         calls = operation("barrier", 3, 0, 0, 0)
-        forged = Header(1, "", 1, (2,), (calls[2][0].op.text,))
+        forged = Header(1, "", 1, (2,), (calls[2][0].op.text,), b"")
         together.each[0].bridge.heard(1, forged, 0)
         together.submit(calls, [0, 1])
         await together.settle()

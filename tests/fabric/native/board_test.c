@@ -106,6 +106,12 @@ static void *member(void *argument)
     for (int index = 0; index < members; index++)
         pids[index] = getpid();
     seat.pids = pids;
+    int locals[MOST];
+    for (int index = 0; index < members; index++)
+        locals[index] = index;
+    seat.locals = locals;
+    seat.nlocals = members;
+    seat.index = me;
     hk_introduce(&seat);
     seat.results = seat.slots + (size_t)members * 2 * BLOCK;
     uint64_t expected[MOST];
