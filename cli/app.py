@@ -5,7 +5,7 @@ import platform
 
 import typer
 
-from hocket.cli import run, status
+from hocket.cli import bench, run, status
 from hocket.protocol.limits import PROTOCOL_VERSIONS
 
 app = typer.Typer(
@@ -14,7 +14,8 @@ app = typer.Typer(
     add_completion=False,
     help="Collective communication: starts the services and jobs, and shows what they do.",
 )
-app.registered_commands += [*run.app.registered_commands, *status.app.registered_commands]
+for part in (run, bench, status):
+    app.registered_commands += part.app.registered_commands
 
 _PASSED_ON = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
 

@@ -13,7 +13,7 @@ from hocket.cli import tables
 from hocket.cli.embedded import Embedded, Service, last_line
 from hocket.cli.failures import Failure, describe, exit_status, first_failure, last_words
 from hocket.cli.http_client import fetch
-from hocket.cli.output import Printer, discard
+from hocket.cli.output import MakePrinter, Printer, discard
 from hocket.cli.plan import Plan, deal
 from hocket.cli.processes import Child, Children, Sink, end_groups
 from hocket.protocol.errors import HocketError
@@ -36,9 +36,9 @@ TIMED_OUT = 124
 class Launch:
     """A run of a plan, in a folder for its sockets."""
 
-    def __init__(self, plan: Plan, folder: str) -> None:
+    def __init__(self, plan: Plan, folder: str, printer: MakePrinter = Printer) -> None:
         self._plan, self._folder = plan, folder
-        self._printer = Printer(plan.prefix, lambda: self._told(signal.SIGPIPE))
+        self._printer = printer(plan.prefix, lambda: self._told(signal.SIGPIPE))
         self._ranks: list[Child] = []
         self._failed: list[Child] = []
         self._status: int | None = None
@@ -87,7 +87,7 @@ class Launch:
         service = starting.result()
         self._http = service.http
         if self._plan.verbose:
-            self._printer.say(f"hocket run: HOCKET_HTTP={service.http} {' '.join(service.workers)}")
+            self._printer.say(f"{self._plan.name}: HOCKET_HTTP={service.http} {' '.join(service.workers)}")
         return service
 
     # --- the ranks ---------------------------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ class Launch:
             try:
                 self._ranks.append(children.start(str(rank), plan.command, common | own, sink, self._rank_ended))
             except OSError as broken:
-                self._printer.say(f"hocket run: {plan.command[0]}: {broken.strerror}")
+                self._printer.say(f"{self._plan.name}: {plan.command[0]}: {broken.strerror}")
                 self._status = 126
                 self._end_by(AT_ONCE)
                 break
@@ -181,8 +181,8 @@ class Launch:
 
     async def _end_late(self) -> None:
         """Says what the ranks wait for, as long as they do, and ends them."""
-        running = [rank.label for rank in self._ranks if rank.status is None]
-        self._printer.say(f"hocket run: no end within {self._plan.timeout_s:g} s; still running: {', '.join(running)}")
+        running = ", ".join(rank.label for rank in self._ranks if rank.status is None)
+        self._printer.say(f"{self._plan.name}: no end within {self._plan.timeout_s:g} s; still running: {running}")
         if self._http:
             await self._show_operations()
         await self._escalate(AFTER_TERM)
@@ -191,7 +191,7 @@ class Launch:
         try:
             view = await asyncio.to_thread(fetch, self._http, "/api/ops", None, os.environ.get("HOCKET_TOKEN_FILE", ""))
         except HocketError as error:
-            self._printer.say(f"hocket run: {error}")
+            self._printer.say(f"{self._plan.name}: {error}")
             return
         console = Console(highlight=False, width=120)
         with console.capture() as shown:
@@ -220,7 +220,7 @@ class Launch:
 
     def _daemon_ended(self, child: Child) -> None:
         how = describe(child.status or 0)
-        self._printer.say(f"hocket run: the {child.label} has ended ({how}): {last_line(child)}")
+        self._printer.say(f"{self._plan.name}: the {child.label} has ended ({how}): {last_line(child)}")
 
 
 def _failure(child: Child) -> Failure:

@@ -61,5 +61,9 @@ class Printer:
             self._on_broken()
 
 
+MakePrinter = Callable[[bool, Callable[[], None]], Printer]
+"""Makes a printer: whether lines get a prefix, and what to call when nobody reads."""
+
+
 def discard(_fd: int, _lines: list[bytes]) -> None:
     """A sink for what nobody wants to see; `Child.tail` has the end of it all the same."""

@@ -19,6 +19,8 @@ class Plan:
     http_port: int = 0
     prefix: bool = True
     verbose: bool = False
+    name: str = "hocket run"
+    """the command, as it speaks of itself"""
 
 
 def read_hosts(text: str | None, ranks: int) -> int | tuple[str, ...]:

@@ -10,6 +10,7 @@ import typer
 
 from hocket.cli.embedded import folder_for_sockets
 from hocket.cli.launch import Launch
+from hocket.cli.output import MakePrinter, Printer
 from hocket.cli.plan import Plan, read_hosts
 from hocket.protocol.errors import ArgumentError
 
@@ -62,10 +63,10 @@ def run(
     raise typer.Exit(execute(plan))
 
 
-def execute(plan: Plan) -> int:
-    """Runs the plan and returns the exit status."""
+def execute(plan: Plan, printer: MakePrinter = Printer) -> int:
+    """Runs the plan and returns the exit status. ``printer`` makes what shows the ranks' output."""
     with tempfile.TemporaryDirectory(prefix="hocket-", dir=folder_for_sockets(), ignore_cleanup_errors=True) as folder:
-        return asyncio.run(Launch(plan, folder).run())
+        return asyncio.run(Launch(plan, folder, printer).run())
 
 
 def _check_program(name: str) -> None:

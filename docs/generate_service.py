@@ -129,7 +129,8 @@ def commands() -> str:
 
 
 def _argument(parameter: Any) -> str:
-    return f"{parameter.metavar or parameter.name.upper()}{'...' if parameter.nargs == -1 else ''}"
+    name = f"{parameter.metavar or parameter.name.upper()}{'...' if parameter.nargs == -1 else ''}"
+    return name if parameter.required else f"[{name}]"
 
 
 def _option(parameter: Any) -> tuple[str, str]:
@@ -142,7 +143,7 @@ def _option(parameter: Any) -> tuple[str, str]:
     if parameter.default and not parameter.is_flag:
         notes.append(f"default `{parameter.default}`")
     more = f" ({', '.join(notes)})" if notes else ""
-    return f"`{', '.join(parameter.opts)}{metavar}`", f"{parameter.help or ''}{more}"
+    return f"`{', '.join([*parameter.opts, *parameter.secondary_opts])}{metavar}`", f"{parameter.help or ''}{more}"
 
 
 # --- HTTP ------------------------------------------------------------------------------------------------------------

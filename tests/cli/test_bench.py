@@ -11,7 +11,10 @@ from typing import Any
 
 import pytest
 
+from hocket.cli.__main__ import main
 from hocket.cli.bench_plan import OPERATIONS
+from hocket.cli.output import MakePrinter
+from hocket.cli.plan import Plan
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = (sys.executable, "-m", "hocket.cli", "bench")
@@ -132,10 +135,7 @@ def test_an_interrupt_ends_the_ranks_and_says_nothing_more() -> None:
     [
         (("-b", "8X"), "argument '-b' is '8X', allowed is a size in bytes, such as 4, 8K, 64M or 1G, up to 1T"),
         (("-b", "8", "-e", "4"), "argument '-e' is 4, allowed is 8 or more, for that is the smallest size (-b)"),
-        (
-            ("-f", "2", "-i", "4"),
-            "argument '-i' is 4, allowed is nothing beside -f: sizes grow by a factor or by a step",
-        ),
+        (("-f", "2", "-i", "4"), "argument '-i' is 4, allowed is nothing beside -f: sizes grow by one of them"),
         (("-n", "2", "-r", "2"), "argument '-r' is 2, allowed is 0 to 1 with 2 ranks"),
         (("--worker", "3"), "argument '--worker' is 3, allowed is an address: host:port or unix:/path"),
         (("--timeout", "0"), "argument '--timeout' is 0.0, allowed is seconds as a number above 0"),
@@ -144,8 +144,6 @@ def test_an_interrupt_ends_the_ranks_and_says_nothing_more() -> None:
 def test_a_bad_argument_gives_one_sentence(
     arguments: tuple[str, ...], sentence: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hocket.cli.__main__ import main
-
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     assert main(["bench", *arguments]) == 1
     assert capsys.readouterr().err == f"hocket: {sentence}\n"
@@ -154,24 +152,39 @@ def test_a_bad_argument_gives_one_sentence(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (
-            ("-n", "3"),
-            "argument '-n' is 3, allowed is 2 or not given: WORLD_SIZE is set, so that others start the ranks",
-        ),
-        (
-            ("--hosts", "2"),
-            "argument '--hosts' is 2, allowed is nothing: WORLD_SIZE is set, so that others start the ranks",
-        ),
+        (("-n", "3"), "argument '-n' is 3, allowed is 2 or not given"),
+        (("--hosts", "2"), "argument '--hosts' is 2, allowed is nothing"),
+        (("--timeout", "9"), "argument '--timeout' is 9.0, allowed is nothing"),
     ],
 )
 def test_inside_a_world_it_refuses_to_start_ranks(
     arguments: tuple[str, ...], sentence: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hocket.cli.__main__ import main
-
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert main(["bench", *arguments]) == 1
     assert capsys.readouterr().err == f"hocket: {sentence}: WORLD_SIZE is set, so that others start the ranks\n"
+
+
+def test_wrong_elements_make_the_run_fail_and_are_named(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figures = {"time_s": 1e-6, "median_s": 1e-6, "p99_s": 1e-6, "min_s": 1e-6, "iterations": 2}
+    events: list[dict[str, Any]] = [
+        {"event": "begin", "version": "1", "hosts": ["a", "a"], "pids": [1, 2], "cores": ["python"]},
+        {"event": "row", "operation": "all_reduce", "count": 2, "in_place": figures | {"wrong": 3}},
+        {"event": "end"},
+    ]
+
+    def execute(_plan: Plan, printer: MakePrinter) -> int:
+        printer(False, lambda: None).sink("0", 0)(1, [json.dumps(event).encode() + b"\n" for event in events])
+        return 0
+
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    monkeypatch.setattr("hocket.cli.bench.execute", execute)
+    assert main(["bench", "-n", "2"]) == 1
+    shown = capfd.readouterr()
+    assert shown.err == "hocket: 3 elements wrong, first in all_reduce of 8 B, in place\n"
+    assert "# Wrong elements       : 3\n" in shown.out
 
 
 def test_a_failure_is_said_once_and_names_its_cause() -> None:
