@@ -54,6 +54,11 @@ def test_the_image_holds_the_command_and_nothing_of_how_it_was_made(engine: Engi
     assert run(engine, "--entrypoint", "python", IMAGE, "-c", program).strip() == "None False []"
 
 
+def test_the_image_has_the_native_core(engine: Engine) -> None:
+    program = "from hocket.fabric.core import describe; print(describe())"
+    assert run(engine, "--entrypoint", "python", IMAGE, "-c", program).startswith("native (")
+
+
 def test_a_container_open_to_the_network_needs_a_token(engine: Engine) -> None:
     said = run(engine, "-e", "HOCKET_COORDINATOR_HOST=0.0.0.0", IMAGE, "coordinator", check=False)
     assert "without a token" in said

@@ -27,7 +27,7 @@ START_S, STEP_S, POLL_S = 30.0, 60.0, 0.1
 BASE_S = 400.0
 NOFILE = 20_000
 BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
-PACKAGES = "python3,python3-venv,ca-certificates"
+PACKAGES = "python3,python3-venv,python3-dev,ca-certificates"
 SOURCES = Path("/etc/apt/sources.list.d/debian.sources")
 SEARCH_PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
 
