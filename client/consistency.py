@@ -286,6 +286,11 @@ def _span(array: Array) -> tuple[int, int]:
     return start + below, start + above + array.itemsize
 
 
+def is_same(a: FlatBytes, b: FlatBytes) -> bool:
+    """Whether both are the very same memory, from the first byte to the last."""
+    return _span(a) == _span(b)
+
+
 def keep_apart(sends: list[FlatBytes], recvs: Sequence[FlatBytes]) -> list[FlatBytes]:
     """``sends``, copied where an operation would read what it has already written to ``recvs``.
 

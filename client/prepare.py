@@ -24,6 +24,7 @@ from hocket.client.consistency import (
     check_rows,
     check_scattered,
     check_size,
+    is_same,
     keep_apart,
     op_name,
     parts,
@@ -147,7 +148,7 @@ def all_gather(place: Place, tensor_list: object, tensor: object) -> Prepared:
     """Entry r of every rank's list becomes rank r's tensor; sizes may differ from rank to rank."""
     array, outputs = as_input(tensor, "tensor"), take_outputs(tensor_list, "tensor_list", place.size)
     _check_gather_list(place, outputs, "tensor_list", array)
-    return _gather("all_gather", array, outputs, NO_ROOT, tensor_list, _arrays(tensor_list, tensor))
+    return _gather(place, "all_gather", array, outputs, NO_ROOT, tensor_list, _arrays(tensor_list, tensor))
 
 
 def gather(place: Place, tensor: object, gather_list: object, root: int) -> Prepared:
@@ -161,7 +162,7 @@ def gather(place: Place, tensor: object, gather_list: object, root: int) -> Prep
         gather_list = [np.empty(array.shape, array.dtype) for _ in range(place.size)]
     outputs = take_outputs(gather_list, "gather_list", place.size)
     _check_gather_list(place, outputs, "gather_list", array)
-    return _gather("gather", array, outputs, root, gather_list, _arrays(gather_list, tensor))
+    return _gather(place, "gather", array, outputs, root, gather_list, _arrays(gather_list, tensor))
 
 
 def _check_gather_list(place: Place, outputs: list[Array], argument: str, array: Array) -> None:
@@ -169,12 +170,20 @@ def _check_gather_list(place: Place, outputs: list[Array], argument: str, array:
     check_size(outputs[place.rank], f"{argument}[{place.rank}]", array, "tensor")
 
 
-def _gather(kind: str, array: Array, outputs: list[Array], root: int, given: object, locked: list[Array]) -> Prepared:
+def _gather(
+    place: Place, kind: str, array: Array, outputs: list[Array], root: int, given: object, locked: list[Array]
+) -> Prepared:
     recvs = tuple(output.nbytes for output in outputs)
     signature, text = sign(kind, array.dtype, (array.shape,), "", root, (array.nbytes,), recvs)
     outs = [FlatOutput(output) for output in outputs]
     flats = [out.flat for out in outs]
-    return Prepared(signature, keep_apart([flat_input(array)], flats), flats, _commits(given, *outs), locked, text)
+    return Prepared(signature, _gathered(place, array, flats), flats, _commits(given, *outs), locked, text)
+
+
+def _gathered(place: Place, source: Array, flats: list[Bytes]) -> list[Bytes]:
+    """The input's bytes. It may stand in its own place of the output, where nobody writes anything else."""
+    flat = flat_input(source)
+    return [flat] if flats and is_same(flat, flats[place.rank]) else keep_apart([flat], flats)
 
 
 def all_gather_into_tensor(place: Place, output: object, input: object) -> Prepared:
@@ -187,8 +196,9 @@ def all_gather_into_tensor(place: Place, output: object, input: object) -> Prepa
         "all_gather_into_tensor", source.dtype, (source.shape,), "", NO_ROOT, (source.nbytes,), recvs
     )
     out = FlatOutput(target)
-    sends = keep_apart([flat_input(source)], [out.flat])
-    return Prepared(signature, sends, parts(out.flat, recvs), _commits(output, out), _arrays(output, input), text)
+    flats = parts(out.flat, recvs)
+    sends = _gathered(place, source, flats)
+    return Prepared(signature, sends, flats, _commits(output, out), _arrays(output, input), text)
 
 
 def all_gather_coalesced(place: Place, output_lists: object, tensors: object) -> Prepared:
@@ -298,8 +308,13 @@ def reduce_scatter(place: Place, output: object, input_list: object, op: ReduceO
     sends = tuple(source.nbytes for source in sources)
     signature, text = sign("reduce_scatter", target.dtype, list_shapes(sources), name, NO_ROOT, sends, (target.nbytes,))
     out = FlatOutput(target)
-    pieces = keep_apart([flat_input(source) for source in sources], [out.flat])
+    pieces = _scattered(place, [flat_input(source) for source in sources], out)
     return Prepared(signature, pieces, [out.flat], _commits(output, out), _arrays(output, input_list), text)
+
+
+def _scattered(place: Place, pieces: list[Bytes], out: FlatOutput) -> list[Bytes]:
+    """The inputs' bytes. The output may stand in this rank's own piece, which nobody else reads."""
+    return pieces if is_same(pieces[place.rank], out.flat) else keep_apart(pieces, [out.flat])
 
 
 def reduce_scatter_tensor(place: Place, output: object, input: object, op: ReduceOp = ReduceOp.SUM) -> Prepared:
@@ -313,8 +328,8 @@ def reduce_scatter_tensor(place: Place, output: object, input: object, op: Reduc
     sends, recvs = (target.nbytes,) * place.size, (target.nbytes,)
     signature, text = sign("reduce_scatter_tensor", source.dtype, (source.shape,), name, NO_ROOT, sends, recvs)
     out = FlatOutput(target)
-    [flat] = keep_apart([flat_input(source)], [out.flat])
-    return Prepared(signature, parts(flat, sends), [out.flat], _commits(output, out), _arrays(output, input), text)
+    pieces = _scattered(place, parts(flat_input(source), sends), out)
+    return Prepared(signature, pieces, [out.flat], _commits(output, out), _arrays(output, input), text)
 
 
 # --- what they share -------------------------------------------------------------------------------------------------

@@ -13,7 +13,8 @@ from hocket.fabric.arena import Arena
 from hocket.fabric.bells import WORKER_BELL, Bells
 from hocket.fabric.board import Board
 from hocket.protocol.addresses import Address
-from hocket.protocol.connection import Connection, dial
+from hocket.protocol.connection import Connection
+from hocket.protocol.doorway import dial
 from hocket.protocol.errors import (
     ClosedError,
     CoordinatorUnavailableError,

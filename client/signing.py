@@ -8,7 +8,9 @@ from typing import Final
 from hocket.client.arrays import Array
 from hocket.client.consistency import Shape, check_reduction
 from hocket.fabric.dtypes import AnyDtype, wire_dtype
+from hocket.protocol.compression import check_compression
 from hocket.protocol.errors import ArgumentError, WireError
+from hocket.protocol.reduce_ops import ReduceOp
 from hocket.protocol.signature import Signature, encode_signature
 
 Sizes = tuple[int, ...]
@@ -35,16 +37,19 @@ def sign(
 
 
 @lru_cache(512)
-def sign_reduction(kind: str, dtype: AnyDtype, shapes: tuple[Shape, ...], op: str, root: int) -> Signed:
-    """The signature of a call that reduces whole tensors of ``shapes``.
+def sign_reduction(
+    kind: str, dtype: AnyDtype, shapes: tuple[Shape, ...], op: str, root: int, compression: str = ""
+) -> Signed:
+    """The signature of a call that reduces whole tensors of ``shapes``, with hosts that compress, or not (``""``).
 
     Raises:
-        UnsupportedError: the dtype does not reduce by ``op``.
+        UnsupportedError: the dtype does not reduce by ``op``, or not with this compression.
         ArgumentError: the shapes do not, or are too many.
     """
     check_reduction(dtype, op, shapes, "tensor")
+    check_compression(kind, wire_dtype(dtype), ReduceOp.from_wire(op), compression)
     nbytes = sum(map(prod, shapes)) * dtype.itemsize
-    return _sign(kind, dtype, shapes, op, root, (nbytes,), ())
+    return _sign(kind, dtype, shapes, op, root, (nbytes,), (), compression)
 
 
 @lru_cache(1)
@@ -55,9 +60,17 @@ def sign_barrier() -> Signed:
 
 
 def _sign(
-    kind: str, dtype: AnyDtype, shapes: tuple[Shape, ...], op: str, root: int, sends: Sizes, recvs: Sizes
+    kind: str,
+    dtype: AnyDtype,
+    shapes: tuple[Shape, ...],
+    op: str,
+    root: int,
+    sends: Sizes,
+    recvs: Sizes,
+    compression: str = "",
 ) -> Signed:
-    signature = Signature(kind, wire_dtype(dtype), max(dtype.itemsize, 1), shapes, op, root, sends, recvs)
+    itemsize = max(dtype.itemsize, 1)
+    signature = Signature(kind, wire_dtype(dtype), itemsize, shapes, op, root, sends, recvs, None, compression)
     try:
         return signature, encode_signature(signature)
     except WireError as limit:

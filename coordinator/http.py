@@ -23,7 +23,7 @@ from aiohttp import web
 from hocket.coordinator import metrics, operations, views
 from hocket.coordinator.config import VARIABLES
 from hocket.protocol.addresses import is_loopback
-from hocket.protocol.connection import listen
+from hocket.protocol.doorway import listen
 
 if TYPE_CHECKING:
     from hocket.coordinator.server import Coordinator

@@ -26,7 +26,8 @@ from hocket.coordinator.events import (
 )
 from hocket.coordinator.http import HttpServer
 from hocket.protocol.addresses import is_loopback
-from hocket.protocol.connection import Connection, listen
+from hocket.protocol.connection import Connection
+from hocket.protocol.doorway import listen
 from hocket.protocol.errors import ConnectError, HocketError, WireError, error_to_facts
 from hocket.protocol.handshake import admit
 from hocket.protocol.limits import HANDSHAKE_TIMEOUT_S

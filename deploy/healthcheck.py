@@ -11,7 +11,7 @@ import urllib.request
 from pathlib import Path
 
 from hocket.protocol.addresses import Address
-from hocket.protocol.connection import dial
+from hocket.protocol.doorway import dial
 from hocket.protocol.errors import HocketError
 from hocket.protocol.handshake import introduce
 

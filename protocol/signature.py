@@ -12,6 +12,7 @@ from typing import Any
 
 import msgpack
 
+from hocket.protocol.compression import check_compression
 from hocket.protocol.errors import (
     AbortedError,
     HocketError,
@@ -23,6 +24,7 @@ from hocket.protocol.errors import (
     error_to_facts,
 )
 from hocket.protocol.limits import SIGNATURE_NBYTES
+from hocket.protocol.reduce_ops import ReduceOp
 
 
 class Family(IntEnum):
@@ -93,10 +95,13 @@ class Signature:
     recvs: tuple[int, ...] = ()
     error: dict[str, Any] | None = None
     """set where the call itself was wrong or was withdrawn: the others must not wait for it"""
+    compression: str = ""
+    """what `hocket.protocol.compression.Compression` makes of it; empty where nothing is compressed"""
 
     def __str__(self) -> str:
         parts = [f"{self.dtype}{'+'.join(str(list(shape)) for shape in self.shapes)}"]
         parts += [f"op={self.op}" if self.op else "", f"root={self.root}" if self.root != NO_ROOT else ""]
+        parts.append(f"compression={self.compression}" if self.compression else "")
         return f"{self.kind}({', '.join(part for part in parts if part)})"
 
 
@@ -128,17 +133,20 @@ def call_word(encoded: bytes) -> int:
 def decode_signature(data: bytes) -> Signature:
     """Reads `encode_signature`'s bytes. Raises `WireError` on anything else."""
     try:
-        kind, dtype, itemsize, shapes, op, root, sends, recvs, error = msgpack.unpackb(data)
+        kind, dtype, itemsize, shapes, op, root, sends, recvs, error, compression = msgpack.unpackb(data)
         if kind not in FAMILY:
             raise ValueError(f"unknown operation {kind!r}")
         sizes = (tuple(sends), tuple(recvs), tuple(map(tuple, shapes)))
         if itemsize < 1 or any(not isinstance(size, int) or size < 0 for part in sizes[:2] for size in part):
             raise ValueError("sizes must be whole numbers from 0 up")
-        if (type(dtype), type(op), type(root)) != (str, str, int) or not isinstance(error, dict | None):
+        plain = (type(dtype), type(op), type(root), type(compression)) == (str, str, int, str)
+        if not plain or not isinstance(error, dict | None):
             raise TypeError("a field is of another type")
+        if compression:
+            check_compression(kind, dtype, ReduceOp.from_wire(op), compression)
     except (ValueError, TypeError, msgpack.exceptions.UnpackException) as broken:
         raise WireError(f"not a signature: {data[:64]!r}") from broken
-    return Signature(kind, dtype, itemsize, sizes[2], op, root, sizes[0], sizes[1], error)
+    return Signature(kind, dtype, itemsize, sizes[2], op, root, sizes[0], sizes[1], error, compression)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +193,8 @@ def withdrawn_error(rank: int, signature: Signature) -> HocketError:
 
 def _common(signature: Signature) -> tuple[Any, ...]:
     alike = FAMILY[signature.kind] is Family.REDUCE or signature.kind in SAME_SHAPES
-    return signature.kind, signature.dtype, signature.op, signature.root, signature.shapes if alike else ()
+    shapes = signature.shapes if alike else ()
+    return signature.kind, signature.dtype, signature.op, signature.root, shapes, signature.compression
 
 
 def _calls(signatures: tuple[Signature, ...]) -> tuple[tuple[Ranks, str], ...]:

@@ -34,6 +34,7 @@ PURE = (
 SHELLS_AMONG_THEM = {
     "protocol/connection.py",
     "protocol/daemon.py",
+    "protocol/doorway.py",
     "protocol/environment.py",
     "protocol/handshake.py",
     "protocol/notify.py",

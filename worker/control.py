@@ -5,7 +5,8 @@ import logging
 import os
 from collections.abc import Callable
 
-from hocket.protocol.connection import Connection, dial
+from hocket.protocol.connection import Connection
+from hocket.protocol.doorway import dial
 from hocket.protocol.errors import AuthError, HocketError, WireError, error_from_facts
 from hocket.protocol.handshake import introduce
 from hocket.protocol.limits import HEARTBEAT_S, RECONNECT_FIRST_S, RECONNECT_LAST_S

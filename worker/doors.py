@@ -7,7 +7,8 @@ import socket
 from collections.abc import Awaitable, Callable, Coroutine
 
 from hocket.protocol.addresses import Address
-from hocket.protocol.connection import Connection, listen, peer_name
+from hocket.protocol.connection import Connection, peer_name
+from hocket.protocol.doorway import listen
 from hocket.protocol.errors import HocketError
 from hocket.protocol.handshake import admit
 

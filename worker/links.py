@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from hocket.protocol.addresses import Address
-from hocket.protocol.connection import Connection, dial
+from hocket.protocol.connection import Connection
+from hocket.protocol.doorway import dial
 from hocket.protocol.errors import ConnectError, HocketError, WireError
 from hocket.protocol.frames import Buffers
 from hocket.protocol.handshake import introduce

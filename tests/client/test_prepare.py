@@ -614,3 +614,22 @@ def test_splits_that_differ_between_members_are_named() -> None:
         assert isinstance(outcome, MismatchError)
         assert "rank 0 sends 2 to rank 1, rank 1 expects 1" in str(outcome)
     assert [out.tolist() for out in outs] == [[0], [0]]
+
+
+def test_an_input_in_its_own_place_of_the_output_is_not_copied() -> None:
+    place = Place("world", 1, 3, (0, 1, 2))
+    output = np.zeros((3, 4), np.float32)
+    for prepared in (
+        prepare.all_gather_into_tensor(place, output, output[1]),
+        prepare.all_gather(place, list(output), output[1]),
+    ):
+        assert np.shares_memory(prepared.sends[0], output)
+    whole = np.zeros(12, np.float32)
+    for prepared in (
+        prepare.reduce_scatter_tensor(place, whole[4:8], whole),
+        prepare.reduce_scatter(place, whole[4:8], [whole[:4], whole[4:8], whole[8:]]),
+    ):
+        assert all(np.shares_memory(send, whole) for send in prepared.sends)
+    # elsewhere in it, others' pieces would be written over what is still to be read
+    assert not np.shares_memory(prepare.all_gather_into_tensor(place, output, output[2]).sends[0], output)
+    assert not np.shares_memory(prepare.reduce_scatter_tensor(place, whole[:4], whole).sends[0], whole)

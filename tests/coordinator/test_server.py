@@ -18,7 +18,8 @@ from hocket.coordinator.server import Coordinator
 from hocket.protocol import handshake
 from hocket.protocol.addresses import Address
 from hocket.protocol.auth import NONCE_NBYTES
-from hocket.protocol.connection import Connection, dial
+from hocket.protocol.connection import Connection
+from hocket.protocol.doorway import dial
 from hocket.protocol.errors import (
     ArgumentError,
     AuthError,

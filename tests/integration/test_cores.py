@@ -65,6 +65,12 @@ async def everything(rank: Rank) -> Any:
             for other in tables[1:]:
                 total = total + other
             assert (own == total).all(), f"reduce_scatter of {count}"
+            gathered[...] = -1
+            gathered[me] = mine
+            await client.all_gather_into_tensor(gathered, gathered[me])
+            assert (gathered == inputs).all(), f"all_gather of {count}, in place"
+            await client.reduce_scatter_tensor(table[me], table)
+            assert (table[me] == total).all(), f"reduce_scatter of {count}, in place"
             lists = [np.empty(count, np.float32) for _ in range(size)]
             await client.all_gather(lists, mine)
             assert all((a == b).all() for a, b in zip(lists, inputs, strict=True))

@@ -9,7 +9,8 @@ import uvloop
 from hocket.coordinator.config import CoordinatorConfig
 from hocket.coordinator.server import Coordinator
 from hocket.protocol.addresses import Address
-from hocket.protocol.connection import Connection, dial
+from hocket.protocol.connection import Connection
+from hocket.protocol.doorway import dial
 from hocket.protocol.errors import error_from_facts
 from hocket.protocol.handshake import introduce
 from hocket.protocol.messages import (

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from hocket.protocol.addresses import Address
-from hocket.protocol.connection import Connection, dial
+from hocket.protocol.connection import Connection
+from hocket.protocol.doorway import dial
 from hocket.protocol.errors import HocketError
 from hocket.protocol.frames import Buffers
 from hocket.protocol.handshake import introduce

@@ -11,7 +11,8 @@ import pytest
 import uvloop
 
 from hocket.protocol.addresses import Address
-from hocket.protocol.connection import Connection, dial, listen
+from hocket.protocol.connection import Connection
+from hocket.protocol.doorway import dial, listen
 from hocket.protocol.errors import ConnectError, HocketError, WireError
 from hocket.protocol.frames import encode_frame
 from hocket.protocol.messages import Chunk, Credit, Goodbye, Heartbeat, Message

@@ -20,7 +20,8 @@ import hocket
 from hocket.coordinator.config import CoordinatorConfig
 from hocket.coordinator.server import Coordinator
 from hocket.protocol.addresses import Address
-from hocket.protocol.connection import Connection, dial
+from hocket.protocol.connection import Connection
+from hocket.protocol.doorway import dial
 from hocket.protocol.errors import AuthError, HocketError
 from hocket.protocol.frames import HEADER, MAGIC, encode_frame
 from hocket.protocol.handshake import introduce

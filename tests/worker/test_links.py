@@ -14,7 +14,8 @@ from harness.service import Service, clients, service
 
 import hocket
 from hocket.protocol.addresses import Address
-from hocket.protocol.connection import Connection, dial
+from hocket.protocol.connection import Connection
+from hocket.protocol.doorway import dial
 from hocket.protocol.errors import HocketError
 from hocket.protocol.frames import Buffers
 from hocket.protocol.handshake import introduce

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hocket.protocol.addresses import Address
-from hocket.protocol.connection import listen
+from hocket.protocol.doorway import listen
 from hocket.protocol.errors import ArgumentError
 from hocket.protocol.limits import SOCKET_MODE
 from hocket.worker.__main__ import read_arguments
