@@ -14,35 +14,22 @@ from typing import Any, Final
 
 import numpy as np
 
-from hocket.client import prepare, prepare_objects
+from hocket.client import prepare
 from hocket.client.membership import Membership
-from hocket.client.messaging import Messaging
+from hocket.client.object_collectives import ObjectCollectives
 from hocket.client.places import Place, check_member, resolve
 from hocket.client.prepare import Prepared
 from hocket.client.quick import Key
 from hocket.client.work import Work
+from hocket.protocol.compression import Compression
 from hocket.protocol.reduce_ops import ReduceOp
 
 
-class Collectives(Messaging):
-    """See the module. `Messaging` adds what goes from one member to another."""
+class Collectives(ObjectCollectives):
+    """See the module. What it builds on adds objects, and what goes from one member to another."""
 
     _home: Membership | None = None
     """the membership that operations without ``group=`` act on"""
-
-    def _start(
-        self,
-        kind: str,
-        make: Callable[[Place], Prepared],
-        group: Any,
-        timeout: float | None,
-        channel: str,
-        key: Key | None = None,
-    ) -> Work:
-        membership = self._membership(group)
-        check_member(membership.place)
-        timeout_s = self._timeout_s(group, timeout)
-        return membership.submit(kind, lambda: make(membership.place), timeout_s, channel, key)
 
     def _begin(
         self,
@@ -74,15 +61,22 @@ class Collectives(Messaging):
         group: Any = None,
         async_op: bool = False,
         *,
+        compression: str | Compression | None = None,
         timeout: float | None = None,
         channel: str = "",
     ) -> Work:
-        """Reduces ``tensor`` over all members, in place on each."""
+        """Reduces ``tensor`` over all members, in place on each.
+
+        With ``compression`` (``"bf16"``, ``"int8"`` or a `Compression`) hosts exchange rounded sums: for slow links.
+        """
 
         def make(place: Place) -> Prepared:
-            return prepare.all_reduce(place, tensor, op)
+            return prepare.all_reduce(place, tensor, op, compression)
 
-        return self._begin(_reducing("all_reduce", tensor, op), tensor, tensor, tensor, make, group, timeout, channel)
+        key = _reducing("all_reduce", tensor, op)
+        if compression is not None:
+            key = (*key, str(compression))
+        return self._begin(key, tensor, tensor, tensor, make, group, timeout, channel)
 
     def reduce(
         self,
@@ -173,13 +167,14 @@ class Collectives(Messaging):
         group: Any = None,
         async_op: bool = False,
         *,
+        compression: str | Compression | None = None,
         timeout: float | None = None,
         channel: str = "",
     ) -> Work:
-        """`all_reduce` of several arrays of one dtype in one operation."""
+        """`all_reduce` of several arrays of one dtype in one operation, compressed between hosts or not."""
 
         def make(place: Place) -> Prepared:
-            return prepare.all_reduce_coalesced(place, tensors, op)
+            return prepare.all_reduce_coalesced(place, tensors, op, compression)
 
         return self._start("all_reduce_coalesced", make, group, timeout, channel)
 
@@ -353,82 +348,6 @@ class Collectives(Messaging):
         membership = self._membership(group)
         check_member(membership.place)
         return membership.monitored_barrier(self._timeout_s(group, timeout), wait_all_ranks, channel)
-
-    # --- objects -----------------------------------------------------------------------------------------------------
-
-    def broadcast_object_list(
-        self,
-        object_list: list[Any],
-        src: int | None = None,
-        group: Any = None,
-        *,
-        group_src: int | None = None,
-        timeout: float | None = None,
-        channel: str = "",
-    ) -> Work:
-        """Fills everybody's ``object_list`` with the root's objects."""
-
-        def make(place: Place) -> Prepared:
-            root = resolve(place, "src", src, group_src)
-            return prepare_objects.broadcast_object_list(place, object_list, root, self._pickle_allowed)
-
-        return self._start("broadcast_object_list", make, group, timeout, channel)
-
-    def all_gather_object(
-        self,
-        object_list: list[Any] | None,
-        obj: Any,
-        group: Any = None,
-        *,
-        timeout: float | None = None,
-        channel: str = "",
-    ) -> Work:
-        """Fills ``object_list`` (None: a fresh list, which the await gives) with everybody's ``obj``."""
-
-        def make(place: Place) -> Prepared:
-            return prepare_objects.all_gather_object(place, object_list, obj, self._pickle_allowed)
-
-        return self._start("all_gather_object", make, group, timeout, channel)
-
-    def gather_object(
-        self,
-        obj: Any,
-        object_gather_list: list[Any] | None = None,
-        dst: int | None = None,
-        group: Any = None,
-        *,
-        group_dst: int | None = None,
-        timeout: float | None = None,
-        channel: str = "",
-    ) -> Work:
-        """Fills the root's ``object_gather_list`` (None: a fresh list) with everybody's ``obj``."""
-
-        def make(place: Place) -> Prepared:
-            root = resolve(place, "dst", dst, group_dst)
-            return prepare_objects.gather_object(place, obj, object_gather_list, root, self._pickle_allowed)
-
-        return self._start("gather_object", make, group, timeout, channel)
-
-    def scatter_object_list(
-        self,
-        scatter_object_output_list: list[Any],
-        scatter_object_input_list: list[Any] | None = None,
-        src: int | None = None,
-        group: Any = None,
-        *,
-        group_src: int | None = None,
-        timeout: float | None = None,
-        channel: str = "",
-    ) -> Work:
-        """Puts the r-th of the root's objects into rank r's output list, at its first place."""
-
-        def make(place: Place) -> Prepared:
-            root = resolve(place, "src", src, group_src)
-            return prepare_objects.scatter_object_list(
-                place, scatter_object_output_list, scatter_object_input_list, root, self._pickle_allowed
-            )
-
-        return self._start("scatter_object_list", make, group, timeout, channel)
 
 
 _NOTHING: Final = np.empty(0, np.uint8)

@@ -36,6 +36,7 @@ from hocket.client.consistency import (
 from hocket.client.places import Place
 from hocket.client.signing import list_shapes, only, sign, sign_barrier, sign_reduction
 from hocket.fabric.board import Bytes
+from hocket.protocol.compression import compression_name
 from hocket.protocol.errors import ArgumentError
 from hocket.protocol.reduce_ops import ReduceOp
 from hocket.protocol.signature import NO_ROOT, Signature, encode_signature
@@ -69,9 +70,9 @@ class Prepared:
 # --- reductions in place ---------------------------------------------------------------------------------------------
 
 
-def all_reduce(place: Place, tensor: object, op: ReduceOp = ReduceOp.SUM) -> Prepared:
+def all_reduce(place: Place, tensor: object, op: ReduceOp = ReduceOp.SUM, compression: object = None) -> Prepared:
     """Every rank's tensor becomes the reduction of all."""
-    return _in_place("all_reduce", tensor, op, NO_ROOT)
+    return _in_place("all_reduce", tensor, op, NO_ROOT, compression_name(compression))
 
 
 def reduce(place: Place, tensor: object, root: int, op: ReduceOp = ReduceOp.SUM) -> Prepared:
@@ -93,19 +94,22 @@ def exscan(place: Place, tensor: object, op: ReduceOp = ReduceOp.SUM) -> Prepare
     return _in_place("exscan", tensor, op, NO_ROOT)
 
 
-def _in_place(kind: str, tensor: object, op: ReduceOp, root: int) -> Prepared:
+def _in_place(kind: str, tensor: object, op: ReduceOp, root: int, compression: str = "") -> Prepared:
     array = as_output(tensor, "tensor")
-    signature, text = sign_reduction(kind, array.dtype, (array.shape,), op_name(op), root)
+    signature, text = sign_reduction(kind, array.dtype, (array.shape,), op_name(op), root, compression)
     out = FlatOutput(array, load=True)
     return Prepared(signature, [out.flat], [out.flat], _commits(tensor, out), _arrays(tensor), text)
 
 
-def all_reduce_coalesced(place: Place, tensors: object, op: ReduceOp = ReduceOp.SUM) -> Prepared:
+def all_reduce_coalesced(
+    place: Place, tensors: object, op: ReduceOp = ReduceOp.SUM, compression: object = None
+) -> Prepared:
     """`all_reduce` of several tensors of one dtype at once: they move side by side."""
     arrays = take_outputs(tensors, "tensors")
     _check_coalesced(arrays)
     shapes = tuple(array.shape for array in arrays)
-    signature, text = sign_reduction("all_reduce_coalesced", arrays[0].dtype, shapes, op_name(op), NO_ROOT)
+    name = compression_name(compression)
+    signature, text = sign_reduction("all_reduce_coalesced", arrays[0].dtype, shapes, op_name(op), NO_ROOT, name)
     staging = np.empty(sum(array.size for array in arrays), arrays[0].dtype.newbyteorder("="))
     pieces = _elements(staging, arrays)
     for piece, array in zip(pieces, arrays, strict=True):

@@ -31,12 +31,14 @@ from hocket.client.engine import engine
 from hocket.client.group import Group
 from hocket.client.messaging import P2POp
 from hocket.client.work import Work
+from hocket.protocol.compression import Compression
 from hocket.protocol.errors import ArgumentError, ArgumentTypeError, ClosedError, HocketError, UsageError
 from hocket.protocol.limits import VERDICT_TIMEOUT_S
 from hocket.protocol.messages import NOBODY
 from hocket.protocol.reduce_ops import ReduceOp
 
 __all__ = [
+    "Compression",
     "Group",
     "P2POp",
     "ReduceOp",

@@ -61,8 +61,9 @@ def _check_name(name: object) -> None:
     if not isinstance(name, str):
         allowed = "a string: the name of what is remembered"
         raise ArgumentTypeError("error_feedback", f"of type {type(name).__name__}", allowed)
-    if len(name.encode(errors="surrogatepass")) > IDENTITY_NBYTES:
-        raise ArgumentError("error_feedback", f"{name[:40]!r}...", f"a string of at most {IDENTITY_NBYTES} bytes")
+    if len(name.encode(errors="replace")) > IDENTITY_NBYTES or not name.isprintable():
+        allowed = f"a string of at most {IDENTITY_NBYTES} bytes that can be printed"
+        raise ArgumentError("error_feedback", f"{name[:40]!r}{'...' * (len(name) > 40)}", allowed)
 
 
 @lru_cache(maxsize=1024)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from hocket.client.group import Group as Group
     from hocket.client.messaging import P2POp as P2POp
     from hocket.client.work import Work as Work
+    from hocket.protocol.compression import Compression as Compression
     from hocket.protocol.errors import AbortedError as AbortedError
     from hocket.protocol.errors import ArgumentError as ArgumentError
     from hocket.protocol.errors import ArgumentTypeError as ArgumentTypeError
@@ -40,6 +41,7 @@ _HOMES = {
     "P2POp": "client.messaging",
     "Group": "client.group",
     "Work": "client.work",
+    "Compression": "protocol.compression",
     "ReduceOp": "protocol.reduce_ops",
 } | dict.fromkeys(
     (

@@ -14,6 +14,7 @@ from one_board import OneBoard
 from hocket.client import prepare
 from hocket.client.places import Place
 from hocket.client.prepare import Prepared
+from hocket.protocol.compression import Compression
 from hocket.protocol.errors import ArgumentError, MismatchError
 from hocket.protocol.reduce_ops import ReduceOp
 from hocket.protocol.signature import NO_ROOT, Signature, decode_signature
@@ -121,6 +122,17 @@ def test_scan_and_exscan_reduce_the_ranks_before(board: OneBoard, layout: Any) -
         for rank, array in enumerate(mine):
             np.testing.assert_array_equal(array, expected[rank])
             check_gaps(array)
+
+
+@pytest.mark.parametrize("compression", ["bf16", "int8", Compression("int8", "name")], ids=str)
+def test_on_one_host_compression_changes_nothing(board: OneBoard, compression: Any) -> None:
+    mine = [np.float32(1 / 3 + place.rank) * np.arange(700, dtype=np.float32) for place in board.places]
+    exact = [array.copy() for array in mine]
+    calls = [prepare.all_reduce(place, mine[place.rank], ReduceOp.AVG, compression) for place in board.places]
+    assert {call.signature.compression for call in calls} == {str(compression)}
+    board.values(calls)
+    board.values([prepare.all_reduce(place, exact[place.rank], ReduceOp.AVG) for place in board.places])
+    assert [array.tobytes() for array in mine] == [array.tobytes() for array in exact]
 
 
 @every_layout

@@ -222,6 +222,27 @@ def test_a_dtype_that_does_not_reduce_is_refused_in_every_reduction(dtype: Any, 
             call(place_of(0))
 
 
+@pytest.mark.parametrize(
+    ("dtype", "op", "words"),
+    [("i4", ReduceOp.SUM, "int32 does not support compression bf16"), ("f4", ReduceOp.MIN, "reduce op MIN with")],
+)
+def test_what_cannot_be_compressed_is_refused_before_anything_moves(dtype: str, op: ReduceOp, words: str) -> None:
+    array = np.zeros(2, dtype)
+    for call in (
+        lambda p: prepare.all_reduce(p, array, op, "bf16"),
+        lambda p: prepare.all_reduce_coalesced(p, [array], op, "bf16"),
+    ):
+        with pytest.raises(UnsupportedError, match=words):
+            call(place_of(0))
+
+
+def test_a_compression_that_is_none_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="'compression' is 'gzip', allowed is None, 'bf16' or 'int8'"):
+        prepare.all_reduce(place_of(0), np.zeros(2), ReduceOp.SUM, "gzip")
+    with pytest.raises(ArgumentTypeError, match="compression"):
+        prepare.all_reduce_coalesced(place_of(0), [np.zeros(2)], ReduceOp.SUM, 8)
+
+
 def test_an_input_may_be_read_only_and_an_output_may_not() -> None:
     array = np.zeros(4)
     array.flags.writeable = False

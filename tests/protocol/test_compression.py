@@ -45,9 +45,12 @@ def test_anything_else_is_of_a_wrong_type(value: Any) -> None:
 def test_names_are_bounded_strings() -> None:
     with pytest.raises(ArgumentError, match=f"at most {IDENTITY_NBYTES} bytes"):
         Compression("int8", "ä" * IDENTITY_NBYTES)
-    name: Any = True
+    for name in ("one\nline", "\ud800"):
+        with pytest.raises(ArgumentError, match="printed"):
+            Compression("int8", name)
+    number: Any = 1
     with pytest.raises(ArgumentTypeError, match="error_feedback"):
-        Compression("int8", name)
+        Compression("int8", number)
 
 
 @pytest.mark.parametrize("codec", CODECS)

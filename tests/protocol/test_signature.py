@@ -31,7 +31,9 @@ def why(*signatures: Signature) -> str:
 
 
 def test_a_signature_comes_back_as_it_was() -> None:
-    for signature in (REDUCE, Signature("barrier"), withdrawn("reduce", ArgumentError("dst", "7", "0 to 3"))):
+    compressed = dataclasses.replace(REDUCE, compression="bf16:gradients")
+    other = withdrawn("reduce", ArgumentError("dst", "7", "0 to 3"))
+    for signature in (REDUCE, compressed, Signature("barrier"), other):
         assert decode_signature(encode_signature(signature)) == signature
 
 
@@ -47,6 +49,7 @@ def test_equal_calls_agree() -> None:
         {"shapes": ((5, 2),)},
         {"op": "MAX"},
         {"kind": "scan"},
+        {"compression": "int8"},
         {"kind": "barrier"},
         {"shapes": ((20,),), "sends": (80,)},
     ],
@@ -56,6 +59,21 @@ def test_reductions_must_agree_in_everything(change: dict[str, object]) -> None:
     found = outcome(REDUCE, other, REDUCE)
     assert isinstance(found, MismatchError)
     assert found.calls == (((0, 2), str(REDUCE)), ((1,), str(other)))
+
+
+def test_members_that_compress_differently_are_told_how_each_does() -> None:
+    calls = [dataclasses.replace(REDUCE, compression=name) for name in ("int8", "int8", "int8:weights", "")]
+    text = why(*calls)
+    assert "ranks 0, 1 called all_reduce(float32[10], op=SUM, compression=int8)," in text
+    assert "rank 2 called all_reduce(float32[10], op=SUM, compression=int8:weights)," in text
+    assert text.endswith("rank 3 called all_reduce(float32[10], op=SUM)")
+
+
+@pytest.mark.parametrize("change", [{"compression": "int4"}, {"op": "MAX"}, {"dtype": "int32"}, {"kind": "reduce"}])
+def test_a_compression_that_cannot_be_is_no_signature(change: dict[str, object]) -> None:
+    good = dataclasses.replace(REDUCE, compression="int8")
+    with pytest.raises(WireError):
+        decode_signature(encode_signature(dataclasses.replace(good, **change)))  # type: ignore[arg-type]
 
 
 def test_roots_must_agree() -> None:
