@@ -25,6 +25,7 @@ CLIENT = {
     "HOCKET_JOB": "the job: who meets whom; else `default`",
     "HOCKET_TOKEN_FILE": "file with the service's token, for a worker's TCP address",
     "HOCKET_SHARED": "`0`: never map the host's memory, have the worker carry everything out",
+    "HOCKET_CORE": "`python`: do without the native core, also where it is installed",
     "RANK": "our rank in the job's world; else the coordinator gives one",
     "WORLD_SIZE": "size of that world; none: a client without a world",
 }
