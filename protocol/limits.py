@@ -74,6 +74,8 @@ GRANT_NBYTES: Final = 8 << 20
 # --- between hosts ---------------------------------------------------------------------------------------------------
 BLOCK_WINDOW: Final = 4
 """Blocks that a host may be ahead of another one in the same operation."""
+FEEDBACK_NBYTES: Final = 4 << 30
+"""What a channel of a group remembers on each host for the error feedback of compressed sums, all names together."""
 
 # --- objects ---------------------------------------------------------------------------------------------------------
 OBJECT_DEPTH: Final = 200

@@ -27,6 +27,7 @@ from hocket.protocol.errors import HocketError, WireError
 from hocket.protocol.limits import BLOCK_WINDOW
 from hocket.protocol.messages import Chunk, Credit, Header, Message, Posted
 from hocket.protocol.signature import Family
+from hocket.worker.compression import Feedback, pack, phases, unpack
 from hocket.worker.exchange import CONVERGING, Exchange
 from hocket.worker.inbox import Inbox
 from hocket.worker.schedules.choose import Kind
@@ -105,6 +106,7 @@ class Bridge:
         self._changed = asyncio.Event()
         self._sent_header: set[int] = set()
         self._partial = 0
+        self._feedback = Feedback()
 
     # --- what happens around -----------------------------------------------------------------------------------------
 
@@ -152,6 +154,7 @@ class Bridge:
                 self._before = -1
                 if not self.around.is_over(self.number):
                     self.around.failed(self.number, error)
+            self._feedback.drop()
             await self._leave()
 
     async def _leave(self) -> None:
@@ -204,6 +207,7 @@ class Bridge:
         else:
             await self._blocks(Exchange(board, plan, number, self.members))
         self._before = plan.nblocks
+        self._feedback.keep()
 
     async def _enter(self) -> None:
         """Tells the others who has entered here, and hears it from them."""
@@ -283,7 +287,7 @@ class Bridge:
         nbytes, dtype = plan.shapes[0].piece(0)[1], numpy_dtype(plan.first.dtype)
         acc = np.empty(nbytes // dtype.itemsize, numpy_dtype(accumulator(plan.first.dtype, plan.op)))
         reduce_into(acc, [board.slot(rank, number)[:nbytes].view(dtype) for rank in self.locals], plan.op)
-        partial = acc.tobytes()
+        partial = pack(plan.first, acc, self._feedback) if plan.first.compression else acc.tobytes()
         self._heard.partials.setdefault(number, {})[self.hosts[self.me]] = partial
         return partial
 
@@ -294,6 +298,10 @@ class Bridge:
         elements = plan.shapes[0].piece(0)[1] // plan.first.itemsize
         acc = result_view(board, plan, number, 0, elements)
         partials = self._heard.partials.get(number, {})
+        if plan.first.compression:
+            unpack(plan.first, [partials.get(host, b"") for host in self.hosts], acc)
+            self._publish(plan, 0)
+            return
         for index, host in enumerate(self.hosts):
             partial = np.frombuffer(partials.get(host, b""), np.uint8)
             if len(partial) != acc.nbytes:
@@ -378,11 +386,21 @@ class Bridge:
                 self.around.send(host, Credit(self.around.group, self.around.channel, self.number, block))
 
     async def _run_schedule(self, exchange: Exchange, block: int) -> None:
-        choice = exchange.choose(block)
-        views_of = exchange.views(block, choice)
         sends: dict[int, int] = {}
         recvs: dict[int, int] = {}
-        for step in choice.rounds(self.me):
+        for choice, views_of in phases(exchange, block, self._feedback, self.me):
+            await self._run_rounds(exchange, block, choice.rounds(self.me), views_of, sends, recvs)
+
+    async def _run_rounds(
+        self,
+        exchange: Exchange,
+        block: int,
+        rounds: Iterable[Round],
+        views_of: Callable[[int], list[Bytes]],
+        sends: dict[int, int],
+        recvs: dict[int, int],
+    ) -> None:
+        for step in rounds:
             outgoing = _views(views_of(chunk) for chunk in step.send)
             if step.to is not None and outgoing:
                 at = sends[step.to] = sends.get(step.to, 0) + 1

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -80,6 +81,13 @@ class Exchange:
             Kind.REDUCE_SCATTER: lambda host: self._result_parts(block, self.members[host]),
         }
         return makers[self.kind]
+
+    def accumulator(self, block: int) -> "tuple[int, np.ndarray[tuple[int], np.dtype[np.floating[Any]]]]":
+        """Of a reduction, the block's part of the result in the accumulator's dtype, and its first element's index."""
+        start, nbytes = self.plan.shapes[0].piece(block)
+        return start // self.plan.first.itemsize, result_view(
+            self.board, self.plan, self.number + block, 0, nbytes // self.plan.first.itemsize
+        )
 
     def typed(self, view: Bytes) -> "np.ndarray[tuple[int], np.dtype[np.generic]]":
         """Bytes of the result slot in the accumulator's dtype."""
