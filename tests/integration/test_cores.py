@@ -20,6 +20,8 @@ CORES = {
     "python": ("python", "python", "python"),
     "mixed": ("", "python", ""),
 }
+START_S = 90.0
+"""These ranks are processes that are started anew, three at a time, and move some hundred MiB."""
 pytestmark = pytest.mark.skipif(core.native is None, reason="there is no native core here")
 
 
@@ -87,10 +89,10 @@ def test_all_cores_give_the_same_results_side_by_side(host: RealService, cores: 
         host.start_one(everything, r, placement, job=f"cores-{cores}", **{core.CORE_VARIABLE: which})
         for r, which in enumerate(cores)
     ]
-    said = [rank.wait_for("digest") for rank in ranks]
+    said = [rank.wait_for("digest", START_S) for rank in ranks]
     assert len({one["of"] for one in said}) == 1
     assert [one["core"] == "python" for one in said] == [which == "python" for which in cores]
-    assert [rank.status() for rank in ranks] == [0] * len(ranks)
+    assert [rank.status(START_S) for rank in ranks] == [0] * len(ranks)
 
 
 async def changes_its_mind(rank: Rank) -> Any:
@@ -118,9 +120,9 @@ def test_a_call_that_differs_from_the_ones_before_is_a_mismatch_on_all(
         for r, which in enumerate(cores)
     ]
     for rank in ranks:
-        error = rank.wait_for("error")
+        error = rank.wait_for("error", START_S)
         assert error["untouched"] and "rank 1 called all_reduce(float32[6]" in error["text"], error["text"]
-        assert rank.wait_for("sum")["of"] == 15.0
+        assert rank.wait_for("sum", START_S)["of"] == 15.0
 
 
 async def comes_late(rank: Rank) -> Any:
@@ -151,6 +153,6 @@ async def comes_late(rank: Rank) -> Any:
 def test_an_operation_that_the_others_are_late_for_is_handed_over(host: RealService) -> None:
     ranks = host.start(comes_late, [0, 0], job="late")
     for _ in range(3):
-        assert ranks[0].wait_for("begun")["done"] is False
+        assert ranks[0].wait_for("begun", START_S)["done"] is False
         ranks[1].tell("go")
-    assert [rank.status() for rank in ranks] == [0, 0]
+    assert [rank.status(START_S) for rank in ranks] == [0, 0]
