@@ -1,5 +1,6 @@
 """Which bytes of the board a chunk of a schedule stands for: the one place where schedules and memory meet."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,8 @@ from hocket.fabric.plan import Plan
 from hocket.fabric.program import cut, result_view
 from hocket.protocol.signature import Family
 from hocket.worker.schedules.choose import Choice, Kind, choose
+
+log = logging.getLogger("hocket.worker")
 
 KINDS: dict[str, Kind] = {
     "broadcast": Kind.BROADCAST,
@@ -64,7 +67,18 @@ class Exchange:
             nbytes //= plan.size
         if self.kind is Kind.ALL_GATHER or self.kind is Kind.GATHER:
             nbytes = sum(shape.piece(block)[1] for shape in plan.shapes)
-        return choose(self.kind, nbytes, size, self.root_host)
+        choice = choose(self.kind, nbytes, size, self.root_host)
+        if block == 0:
+            log.debug(
+                "%s #%d: %s among %d hosts, %d blocks, the first of %d bytes",
+                plan.kind,
+                self.number,
+                choice.name,
+                size,
+                plan.nblocks,
+                nbytes,
+            )
+        return choice
 
     def views(self, block: int, choice: Choice) -> Callable[[int], list[Bytes]]:
         """Maps a chunk's id to the memory it stands for, in the order in which it travels."""

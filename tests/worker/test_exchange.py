@@ -1,5 +1,6 @@
 """Chunks of schedules as memory: all hosts mean the same bytes by an id, and together they mean all of them."""
 
+import logging
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
@@ -99,6 +100,19 @@ def test_the_chunks_of_all_blocks_are_all_that_moves(
     sends = [sum(shape.signature.sends) for shape in agreed.shapes]
     # a reduction's result is one host's contribution, the same on all
     assert moved == (sends[0] if agreed.shapes[0].reduces else sum(sends))
+
+
+def test_what_was_chosen_is_logged_once_for_an_operation(
+    boards: dict[int, Board], caplog: pytest.LogCaptureFixture
+) -> None:
+    agreed = plan("all_reduce", 2, 9000, 0)
+    exchange = Exchange(boards[2], agreed, 7, ((0,), (1,)))
+    with caplog.at_level(logging.DEBUG, "hocket.worker"):
+        chosen = [exchange.choose(block).name for block in range(agreed.nblocks)]
+    first = agreed.shapes[0].piece(0)[1]
+    assert len(chosen) > 1 and caplog.messages == [
+        f"all_reduce #7: {chosen[0]} among 2 hosts, {agreed.nblocks} blocks, the first of {first} bytes"
+    ]
 
 
 @settings(max_examples=60, deadline=None)
