@@ -139,7 +139,7 @@ class Plan:
 
         Like `small`, it follows from any one member's signature.
         """
-        return self.small and self.family is Family.REDUCE and self.nblocks == 1
+        return self.small and self.shapes[0].reduces and self.nblocks == 1
 
     @cached_property
     def prefix(self) -> bool:

@@ -593,7 +593,8 @@ class PeerHello(Message):
 class Header(Message):
     """Members on the sending host have entered operation ``number``: their signatures, by rank.
 
-    With the last of them comes ``partial``, where the operation is a small reduction: what they have reduced so far.
+    ``carried`` is what they owe to the receiving host, where that is little (see `worker.carried`). It comes with the
+    last of them; None: it does not come, or not yet.
     """
 
     group: int
@@ -601,7 +602,7 @@ class Header(Message):
     number: int
     ranks: tuple[int, ...]
     signatures: tuple[bytes, ...]
-    partial: bytes
+    carried: bytes | None
 
 
 @message(112)

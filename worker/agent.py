@@ -348,13 +348,13 @@ class Worker:
 
     def _pulse(self) -> None:
         self._pulsing = False
-        for group in self._groups.values():
-            if group.bridged:
-                group.pulse()
         lanes = [standin.lane for session in self._sessions.values() for standin in session.standins.values()]
         moved = False
         for lane in lanes:
             moved = lane.poll() or moved
+        for group in self._groups.values():  # after the lanes, which ring nobody for what they have done
+            if group.bridged:
+                group.pulse()
         if moved:
             self.pulse_soon()
         if lanes:

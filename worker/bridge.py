@@ -9,7 +9,6 @@ local readers are done with them, and nothing is reused before what was sent fro
 
 import asyncio
 import contextlib
-import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -18,16 +17,15 @@ from typing import Protocol
 import numpy as np
 
 from hocket.fabric.board import Board, Bytes, stage
-from hocket.fabric.dtypes import numpy_dtype
-from hocket.fabric.kernels import combine, reduce_into
+from hocket.fabric.kernels import combine
 from hocket.fabric.plan import Plan, plan_for
-from hocket.fabric.program import all_left, has_posted, may_write, result_view
-from hocket.protocol.dtypes import accumulator
-from hocket.protocol.errors import HocketError, WireError
+from hocket.fabric.program import has_posted, may_write
+from hocket.protocol.errors import HocketError
 from hocket.protocol.limits import BLOCK_WINDOW
 from hocket.protocol.messages import Chunk, Credit, Header, Message, Posted
 from hocket.protocol.signature import Family
-from hocket.worker.compression import Feedback, pack, phases, unpack
+from hocket.worker.compression import Feedback, phases
+from hocket.worker.entry import Entry
 from hocket.worker.exchange import CONVERGING, Exchange
 from hocket.worker.inbox import Inbox
 from hocket.worker.schedules.choose import Kind
@@ -76,15 +74,12 @@ class Surroundings(Protocol):
 class _Heard:
     """What other hosts have said about operations from the current one on."""
 
-    signatures: dict[int, dict[int, bytes]] = field(default_factory=dict)
-    partials: dict[int, dict[int, bytes]] = field(default_factory=dict)
     posted: dict[int, set[int]] = field(default_factory=dict)
     credits: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def forget(self, number: int) -> None:
-        for table in (self.signatures, self.partials, self.posted):
-            for old in [key for key in table if key <= number]:
-                del table[old]
+        for old in [key for key in self.posted if key <= number]:
+            del self.posted[old]
         for pair in [pair for pair in self.credits if pair[1] <= number]:
             del self.credits[pair]
 
@@ -99,31 +94,42 @@ class Bridge:
         self.hosts, self.members, self.me = hosts, members, me
         self.locals = members[me]
         self.inbox = Inbox(board.size * board.block_nbytes)  # one chunk may hold the blocks of all members
-        self.number = 1
+        self.feedback = Feedback()
+        self._entry = Entry(board, around.group, around.channel, hosts, members, me, self.feedback)
         self._heard = _Heard()
         self._gone: dict[int, HocketError] = {}
-        self._before = 0
         self._changed = asyncio.Event()
-        self._sent_header: set[int] = set()
-        self._partial = 0
-        self._feedback = Feedback()
+        self._enters = self._looks = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def number(self) -> int:
+        """The operation that the bridge is at."""
+        return self._entry.number
 
     # --- what happens around -----------------------------------------------------------------------------------------
 
     def pulse(self) -> None:
-        """Something on the board, a link or a verdict has changed: look again."""
-        self._changed.set()
+        """Something on the board, a link or a verdict has changed: look again.
+
+        Operations that are entered, and small ones to their end, are carried on right here: the task is woken, which
+        takes a turn of the loop, only for what has to wait in the midst of its data.
+        """
+        if not self._enters:
+            self._changed.set()
+        elif not self._looks:
+            try:
+                if self._look():
+                    self._changed.set()
+            except Exception:
+                self._changed.set()  # the task meets it as well, and knows what to do; who pulses has no part in it
 
     def heard(self, host: int, message: Message, nbytes: int) -> None:
         """A message of another host for this channel."""
         if isinstance(message, Chunk):
             self.inbox.arrived(host, message, nbytes)
         elif isinstance(message, Header):
-            table = self._heard.signatures.setdefault(message.number, {})
-            allowed = self.members[self.hosts.index(host)]
-            table.update((r, s) for r, s in zip(message.ranks, message.signatures, strict=False) if r in allowed)
-            if message.partial:
-                self._heard.partials.setdefault(message.number, {})[host] = message.partial
+            self._entry.heard(host, message)
         elif isinstance(message, Posted):
             self._heard.posted.setdefault(message.number, set()).add(host)
         elif isinstance(message, Credit):
@@ -145,28 +151,36 @@ class Bridge:
 
     async def run(self) -> None:
         """Carries the channel's operations, for ever."""
-        while True:
-            try:
-                await self._operation()
-            except Gone:
-                self._before = -1
-            except HocketError as error:
-                self._before = -1
-                if not self.around.is_over(self.number):
-                    self.around.failed(self.number, error)
-            self._feedback.drop()
-            await self._leave()
+        try:
+            while True:
+                before = -1
+                try:
+                    await self._entered()
+                    before = await self._operation()
+                    self.feedback.keep()
+                except Gone:
+                    pass
+                except HocketError as error:
+                    if not self.around.is_over(self.number):
+                        self.around.failed(self.number, error)
+                self.feedback.drop()
+                await self._leave(before)
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
 
-    async def _leave(self) -> None:
+    async def _leave(self, before: int) -> None:
         number = self.number
         await self.inbox.leave(number)
         for host in self._others():
             with contextlib.suppress(HocketError):  # a link that has ended sends nothing any more
                 await self.around.sent(host)
         self._heard.forget(number)
-        self._sent_header.clear()
-        self.board.set_bridge_read(stage(number + 1, 0))
-        self.number = number + 1
+        self._pass_on(before)
+
+    def _pass_on(self, before: int) -> None:
+        self.board.set_bridge_read(stage(self.number + 1, 0))
+        self._entry.following(before)
         self.around.ring()
 
     async def _until(self, condition: Callable[[], bool], owing: Callable[[], list[int]] = list) -> None:
@@ -177,142 +191,97 @@ class Bridge:
             HocketError: the link to a host that owes something has ended.
         """
         while not condition():
-            if self.around.is_over(self.number):
-                raise Gone
+            self._check(owing)
+            self._changed.clear()
+            await self._changed.wait()
+
+    def _check(self, owing: Callable[[], list[int]]) -> None:
+        if self.around.is_over(self.number):
+            raise Gone
+        if self._gone:
             for host in owing():
                 if host in self._gone:
                     raise self._gone[host]
-            self._changed.clear()
-            await self._changed.wait()
 
     def _others(self) -> list[int]:
         return [host for index, host in enumerate(self.hosts) if index != self.me]
 
-    # --- one operation -----------------------------------------------------------------------------------------------
+    # --- entering, and small operations ------------------------------------------------------------------------------
 
-    async def _operation(self) -> None:
-        number, board = self.number, self.board
-        await self._enter()
-        texts = tuple(board.signature(member, number) for member in range(board.size))
-        if None in texts:
-            raise Gone
-        plan = plan_for(tuple(text for text in texts if text is not None), board.block_nbytes)
-        if isinstance(plan, HocketError):
-            self._before = 0
-            return
-        if plan.kind == "barrier":
-            self.around.barrier_left(number)
-        if plan.eager:
-            await self._combine(plan)
-        else:
-            await self._blocks(Exchange(board, plan, number, self.members))
-        self._before = plan.nblocks
-        self._feedback.keep()
-
-    async def _enter(self) -> None:
-        """Tells the others who has entered here, and hears it from them."""
-        timer = asyncio.get_running_loop().call_later(PARTIAL_AFTER_S, self._arm_partial, self.number)
-        self._partial = 0
+    async def _entered(self) -> None:
+        """Waits for an operation that all have entered, and that takes more than what comes along with signatures."""
+        self._enters = True
         try:
-            await self._until(self._all_entered, self._not_entered)
+            while not self._look():
+                self._changed.clear()
+                await self._changed.wait()
         finally:
-            timer.cancel()
+            self._enters = False
 
-    def _arm_partial(self, number: int) -> None:
-        self._partial = number
-        self.pulse()
+    def _look(self) -> bool:
+        """Goes on as far as possible without waiting. Returns whether the task is needed.
+
+        Raises:
+            Gone, HocketError: as `_until`.
+        """
+        self._looks = True
+        try:
+            while True:
+                if not self._all_entered():
+                    self._check(self._entry.missing)
+                    return False
+                texts = self._entry.texts()
+                if texts is None:
+                    raise Gone
+                plan = plan_for(texts, self.board.block_nbytes)
+                if isinstance(plan, HocketError) or not self._entry.is_small(texts):
+                    return True
+                if not self._finish_small(plan):
+                    self._check(self._entry.not_carried)
+                    return False
+        finally:
+            self._looks = False
 
     def _all_entered(self) -> bool:
-        self._write_remote_signatures()
-        self._send_headers()
-        # A member that signs right now, after we looked for headers to send, is told of in the next turn.
-        return len(self._sent_header) == len(self.locals) and self.board.all_signed(self.number)
-
-    def _not_entered(self) -> list[int]:
-        """Other hosts that have members to enter yet, once one of ours has."""
-        signed, number = self.board.signed, self.number
-        if all(signed(rank) < number for rank in self.locals):
-            return []
-        return [
-            host
-            for host, members in zip(self.hosts, self.members, strict=True)
-            if members != self.locals and any(signed(rank) < number for rank in members)
-        ]
-
-    def _write_remote_signatures(self) -> None:
-        board, number = self.board, self.number
-        if self._before < 0 and not all_left(board, self.locals, number - 2):
-            return  # a member here may still have to read the signatures that these are written over
-        table = self._heard.signatures.get(number, {})
-        fresh = [rank for rank in table if board.signed(rank) < number]
-        for rank in fresh:
-            board.sign(rank, number, table[rank], time.monotonic_ns())
-        if fresh:
+        entry, number = self._entry, self.number
+        fresh = entry.sign_for_others()
+        if not entry.has_told():
+            for host, header in entry.headers():
+                self.around.send(host, header)
+            # A member that signs right now, after we looked for headers to send, is told of in the next turn.
+            if entry.has_told():
+                self.around.barrier_entered(number)
+            elif self._timer is None and entry.begun:
+                self._timer = asyncio.get_running_loop().call_later(PARTIAL_AFTER_S, self._lose_patience, number)
+        done = entry.has_told() and self.board.all_signed(number)
+        if fresh and not done:
             self.around.ring()
+        return done
 
-    def _send_headers(self) -> None:
-        board, number = self.board, self.number
-        entered = [rank for rank in self.locals if board.signed(rank) >= number]
-        if len(entered) < len(self.locals) and self._partial != number:
-            return
-        fresh = [rank for rank in entered if rank not in self._sent_header]
-        texts = [board.signature(rank, number) for rank in fresh]
-        if not fresh or None in texts:
-            return
-        partial = self._reduce_locals() if len(entered) == len(self.locals) else b""
-        if partial is None:
-            return
-        self._sent_header.update(fresh)
-        signatures = tuple(text for text in texts if text)
-        header = Header(self.around.group, self.around.channel, number, tuple(fresh), signatures, partial)
-        for host in self._others():
-            self.around.send(host, header)
-        if len(entered) == len(self.locals):
-            self.around.barrier_entered(number)
+    def _lose_patience(self, number: int) -> None:
+        self._timer = None
+        self._entry.impatient = number == self.number
+        self.pulse()
 
-    # --- small reductions --------------------------------------------------------------------------------------------
+    def _finish_small(self, plan: Plan) -> bool:
+        """Ends an operation whose data came along with the signatures; False where it has to wait for more."""
+        number, before = self.number, self._entry.before
+        shares = self._entry.shares()
+        if shares is None or not may_write(self.board, self.locals, False, number, 0, before):
+            return False
+        if self.around.is_over(number):
+            raise Gone
+        if plan.nblocks:
+            self._entry.carrier.finish(plan, number, shares)
+            self._announce(plan, 0)
+        elif plan.kind == "barrier":
+            self.around.barrier_left(number)
+        self.feedback.keep()
+        self.inbox.pass_by(number)
+        self._pass_on(plan.nblocks)
+        return True
 
-    def _reduce_locals(self) -> bytes | None:
-        """What the members here have reduced of a small operation; None until all have posted.
-
-        Nothing for another operation, or where they do not agree among themselves: everybody finds that out.
-        """
-        board, number = self.board, self.number
-        texts = tuple(board.signature(rank, number) for rank in self.locals)
-        plan = plan_for(tuple(text for text in texts if text is not None), board.block_nbytes)
-        if None in texts or isinstance(plan, HocketError) or not plan.eager:
-            return b""
-        if any(board.posted(rank) < stage(number, 1) for rank in self.locals):
-            return None
-        nbytes, dtype = plan.shapes[0].piece(0)[1], numpy_dtype(plan.first.dtype)
-        acc = np.empty(nbytes // dtype.itemsize, numpy_dtype(accumulator(plan.first.dtype, plan.op)))
-        reduce_into(acc, [board.slot(rank, number)[:nbytes].view(dtype) for rank in self.locals], plan.op)
-        partial = pack(plan.first, acc, self._feedback) if plan.first.compression else acc.tobytes()
-        self._heard.partials.setdefault(number, {})[self.hosts[self.me]] = partial
-        return partial
-
-    async def _combine(self, plan: Plan) -> None:
-        """Puts the hosts' partial results together, in the order of hosts, which is the same everywhere."""
-        board, number = self.board, self.number
-        await self._until(lambda: may_write(board, self.locals, False, number, 0, self._before))
-        elements = plan.shapes[0].piece(0)[1] // plan.first.itemsize
-        acc = result_view(board, plan, number, 0, elements)
-        partials = self._heard.partials.get(number, {})
-        if plan.first.compression:
-            unpack(plan.first, [partials.get(host, b"") for host in self.hosts], acc)
-            self._publish(plan, 0)
-            return
-        for index, host in enumerate(self.hosts):
-            partial = np.frombuffer(partials.get(host, b""), np.uint8)
-            if len(partial) != acc.nbytes:
-                raise WireError(f"host {host} sent {len(partial)} bytes of a result of {acc.nbytes}")
-            if index == 0:
-                np.copyto(acc.view(np.uint8), partial)
-            else:
-                combine(acc, partial.view(acc.dtype), plan.op)
-        self._publish(plan, 0)
-
-    def _publish(self, plan: Plan, block: int) -> None:
+    def _announce(self, plan: Plan, block: int) -> None:
         """What other hosts have to do with a block is done."""
         board, at = self.board, stage(self.number, block + 1)
         for index, members in enumerate(self.members):
@@ -322,7 +291,19 @@ class Bridge:
         if plan.shapes[0].reduces:
             board.set_result(at)
         board.set_bridge_read(at)
-        self.around.ring()
+
+    # --- operations in blocks ----------------------------------------------------------------------------------------
+
+    async def _operation(self) -> int:
+        """Carries out an operation that all have entered. Returns how many blocks it had."""
+        texts = self._entry.texts()
+        if texts is None:
+            raise Gone
+        plan = plan_for(texts, self.board.block_nbytes)
+        if isinstance(plan, HocketError):
+            return 0
+        await self._blocks(Exchange(self.board, plan, self.number, self.members))
+        return plan.nblocks
 
     # --- one block ---------------------------------------------------------------------------------------------------
 
@@ -345,14 +326,15 @@ class Bridge:
     async def _finish_block(self, plan: Plan, block: int, under_way: "deque[asyncio.Task[None]]") -> None:
         await under_way[0]
         under_way.popleft()
-        self._publish(plan, block)
+        self._announce(plan, block)
+        self.around.ring()
         self._give_credit(plan, block)
 
     async def _block(self, exchange: Exchange, block: int) -> None:
-        plan, number, board = exchange.plan, self.number, self.board
+        plan, number, board, before = exchange.plan, self.number, self.board, self._entry.before
         await self._until(lambda: self._ready_to_send(plan, block))
         if not plan.shapes[0].reduces:
-            await self._until(lambda: may_write(board, self.locals, False, number, block, self._before))
+            await self._until(lambda: may_write(board, self.locals, False, number, block, before))
         await self._await_credit(block)
         if exchange.kind in CONVERGING and block == plan.nblocks - 1:
             for host in self._others():
@@ -388,7 +370,7 @@ class Bridge:
     async def _run_schedule(self, exchange: Exchange, block: int) -> None:
         sends: dict[int, int] = {}
         recvs: dict[int, int] = {}
-        for choice, views_of in phases(exchange, block, self._feedback, self.me):
+        for choice, views_of in phases(exchange, block, self.feedback, self.me):
             await self._run_rounds(exchange, block, choice.rounds(self.me), views_of, sends, recvs)
 
     async def _run_rounds(

@@ -137,6 +137,15 @@ class Inbox:
         while any(key[1] <= number for key in self._filling):
             self._settled.clear()
             await self._settled.wait()
+        self._drop(number)
+
+    def pass_by(self, number: int) -> None:
+        """Operation ``number`` is over, and nobody has waited for chunks of it: drops what came all the same."""
+        self.number = number + 1
+        if self._arrivals:
+            self._drop(number)
+
+    def _drop(self, number: int) -> None:
         for key in [key for key in self._arrivals if key[1] <= number]:
             del self._arrivals[key]
 

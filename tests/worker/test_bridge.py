@@ -1,6 +1,7 @@
 """Bridges of several hosts in one process: what their members get, and what happens where an operation does not end."""
 
 import asyncio
+import dataclasses
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
@@ -11,11 +12,11 @@ from lanes import KINDS, UNFINISHED, Call, operation
 
 from hocket.fabric.arena import PAGE_NBYTES, Arena
 from hocket.fabric.bells import Bells
-from hocket.fabric.board import Board
+from hocket.fabric.board import Board, stage
 from hocket.fabric.lane import Lane
 from hocket.fabric.seat import Seat
 from hocket.protocol.errors import AbortedError, HocketError, MemberLostError, MismatchError, WireError
-from hocket.protocol.limits import BLOCK_WINDOW
+from hocket.protocol.limits import BLOCK_WINDOW, SMALL_NBYTES
 from hocket.protocol.messages import Chunk, Credit, Header, Message, Posted
 from hocket.worker.bridge import Bridge
 
@@ -219,7 +220,7 @@ async def test_a_host_whose_members_do_not_all_come_says_who_has(monkeypatch: py
 async def test_a_host_may_not_sign_for_members_elsewhere() -> None:
     async with hosts(((0,), (1,), (2,))) as together:
         calls = operation("barrier", 3, 0, 0, 0)
-        forged = Header(1, "", 1, (2,), (calls[2][0].op.text,), b"")
+        forged = Header(1, "", 1, (2,), (calls[2][0].op.text,), None)
         together.each[0].bridge.heard(1, forged, 0)
         together.submit(calls, [0, 1])
         await together.settle()
@@ -269,9 +270,10 @@ async def test_a_host_is_at_most_the_window_ahead_of_the_others() -> None:
         assert len(together.sent(Credit, 1)) == 20
 
 
-async def test_nobody_completes_a_gather_before_all_hosts_have_posted() -> None:
-    async with hosts(((0,), (1,), (2,))) as together:
-        calls = operation("gather", 3, 100, 0, 0)
+@pytest.mark.parametrize("nbytes", [100, SMALL_NBYTES + 1])
+async def test_nobody_completes_a_gather_before_all_hosts_have_posted(nbytes: int) -> None:
+    async with hosts(((0,), (1,), (2,)), 2 * SMALL_NBYTES) as together:
+        calls = operation("gather", 3, nbytes, 0, 0)
         together.submit(calls)
         together.cut = {2}
         await together.settle()
@@ -279,7 +281,72 @@ async def test_nobody_completes_a_gather_before_all_hosts_have_posted() -> None:
         together.cut = set()
         await together.settle()
         check(calls)
-        assert len(together.sent(Posted)) == 6
+        assert len(together.sent(Posted)) == (6 if nbytes > SMALL_NBYTES else 0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_small_operation_is_one_message_from_each_host_to_each_other_one(kind: str) -> None:
+    async with hosts(((0, 1), (2,), (3, 4))) as together:
+        calls = operation(kind, 5, 64, 1, 0)
+        together.submit(calls)
+        await together.settle()
+        check(calls)
+        assert sorted((s, r) for s, r, _ in together.carried) == [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)]
+        assert {type(message) for _, _, message in together.carried} == {Header}
+
+
+async def test_of_an_uneven_operation_that_is_small_on_some_hosts_only_everything_goes_in_blocks() -> None:
+    async with hosts(((0,), (1,)), 2 * SMALL_NBYTES) as together:
+        calls = operation("all_gather", 2, SMALL_NBYTES + 8, 0, 0)  # rank 0 has half of it
+        assert [sum(map(len, mine.op.sends)) > SMALL_NBYTES for mine, _ in calls] == [False, True]
+        together.submit(calls)
+        await together.settle()
+        check(calls)
+        assert [header.carried is None for header in together.sent(Header)] == [False, True]
+        assert len(together.sent(Chunk)) == 2
+
+
+async def test_a_host_that_carries_other_than_it_owes_fails_the_operation_and_the_next_one_goes_on() -> None:
+    async with hosts(((0,), (1,))) as together:
+        calls, following = operation("all_reduce", 2, 64, 0, 0), operation("all_reduce", 2, 64, 0, 1)
+        together.submit(calls)
+        for host in together.each:
+            host.poll()
+        await asyncio.sleep(0)
+        [(at, header)] = [(i, entry[2]) for i, entry in enumerate(together.wire) if entry[0] == 1]
+        assert isinstance(header, Header) and header.carried is not None
+        together.wire[at] = (1, 0, dataclasses.replace(header, carried=header.carried[:-1]), b"")
+        await together.settle()
+        [(number, error)] = together.each[0].failures
+        assert number == 1 and isinstance(error, WireError)
+        assert calls[0][0].outcome is UNFINISHED
+        together.each[0].lanes[0].verdict(1, error)
+        together.submit(following)
+        await together.settle()
+        check(following)
+
+
+async def test_what_members_post_after_others_have_lost_patience_follows_their_signatures(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("hocket.worker.bridge.PARTIAL_AFTER_S", 0.0)
+    async with hosts(((0,), (1,))) as together:
+        calls = operation("all_reduce", 2, 64, 0, 0)
+        host, (mine, _) = together.each[0], calls[0]
+        host.board.sign(0, 1, mine.op.text, 0)  # and does not post yet
+        host.bridge.pulse()
+        await together.settle()
+        [header] = together.sent(Header)
+        assert header.ranks == (0,) and header.carried is None
+        slot = host.board.slot(0, 1)
+        slot[: len(mine.op.sends[0])] = mine.op.sends[0]
+        host.board.set_posted(0, stage(1, 1))
+        host.bridge.pulse()
+        together.submit(calls, [1])
+        await together.settle()
+        assert [header.ranks for header in together.sent(Header, 0)] == [(0,), ()]
+        assert calls[1][0].outcome is None
+        assert calls[1][0].recvs[0].tobytes() == calls[1][1][0].tobytes()
 
 
 # --- ends that are none ----------------------------------------------------------------------------------------------

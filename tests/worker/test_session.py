@@ -154,7 +154,7 @@ async def test_names_of_jobs_are_bounded(job: str) -> None:
 
 @pytest.mark.parametrize(
     "message",
-    [Heartbeat(1.0), Welcome(b""), AskGroup(1, 1, 1, (0,), 1, "", 1.0), Header(1, "", 1, (), (), b"")],
+    [Heartbeat(1.0), Welcome(b""), AskGroup(1, 1, 1, (0,), 1, "", 1.0), Header(1, "", 1, (), (), None)],
     ids=repr,
 )
 async def test_who_says_what_ranks_do_not_say_is_hung_up_on(message: Message) -> None:
