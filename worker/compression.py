@@ -50,6 +50,7 @@ class Feedback:
     limit_nbytes: int = FEEDBACK_NBYTES
     _arrays: dict[str, Floats] = field(default_factory=dict)
     _used: set[str] = field(default_factory=set)
+    _released: bool = False
 
     @property
     def nbytes(self) -> int:
@@ -57,13 +58,13 @@ class Feedback:
         return sum(array.nbytes + _ENTRY_NBYTES for array in self._arrays.values())
 
     def array(self, signature: Signature) -> Floats | None:
-        """What is still owed to an operation: an accumulator for all its elements, to be updated; None if nothing is.
+        """What is still owed to an operation: an accumulator for all its elements, to be updated; None: nothing.
 
         Raises:
             UnsupportedError: it would be more than the limit. All hosts, which see the same operations, come to that.
         """
         name = Compression.from_wire(signature.compression).error_feedback
-        if not name:
+        if not name or self._released:
             return None
         dtype = numpy_dtype(accumulator(signature.dtype, ReduceOp.from_wire(signature.op)))
         elements = sum(signature.sends) // signature.itemsize
@@ -88,6 +89,11 @@ class Feedback:
         for name in self._used:
             self._arrays.pop(name, None)
         self._used.clear()
+
+    def release(self) -> None:
+        """The group has ended: there is no next operation that anything could be owed to."""
+        self._released = True
+        self._arrays.clear()
 
 
 # --- small operations: one message -----------------------------------------------------------------------------------

@@ -339,6 +339,8 @@ class HostGroup:
             self.ended = error
         for channel in self.channels.values():
             channel.board.contest(EVERYTHING)
+            if channel.bridge is not None:
+                channel.bridge.feedback.release()
         for name, verdicts in list(self._verdicts.items()):
             for number in list(verdicts.broken):
                 self._break(name, number)

@@ -251,6 +251,15 @@ def test_an_operation_that_was_not_carried_out_leaves_nothing_under_its_name() -
     assert feedback.array(named("dropped")) is not dropped
 
 
+def test_once_the_group_has_ended_nothing_is_remembered() -> None:
+    feedback = Feedback()
+    feedback.array(named("a"))
+    feedback.release()
+    assert feedback.nbytes == 0
+    assert feedback.array(named("a")) is None
+    feedback.drop()
+
+
 def test_what_a_channel_remembers_is_bounded_and_the_refusal_says_by_what() -> None:
     feedback = Feedback(limit_nbytes=10_000)
     for name in ("a", "b"):
