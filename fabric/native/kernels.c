@@ -75,8 +75,8 @@ COMPLEX_PRODUCT(c128, l_f64, double)
 
 /* --- truth ------------------------------------------------------------------------------------------------------- */
 
-typedef struct { float real, imaginary; } LOOSE l_c64;
-typedef struct { double real, imaginary; } LOOSE l_c128;
+typedef struct __attribute__((packed, may_alias)) { float real, imaginary; } l_c64;
+typedef struct __attribute__((packed, may_alias)) { double real, imaginary; } l_c128;
 
 #define TRUTH(NAME, TYPE, IS_TRUE, OF_TRUTH)                                                                             \
     FOLD(and_##NAME, TYPE, TYPE, uint8_t, IS_TRUE, (uint8_t)(a & b), OF_TRUTH)                                           \
@@ -208,13 +208,13 @@ void hk_finish(const hk_kernel *kernel, void *out, const void *acc, size_t count
 
 void hk_reduce_finish(const hk_kernel *kernel, void *out, const void *const *inputs, int ninputs, size_t count, int size)
 {
-    enum { FEW = 16, WIDE = 16 };
+    enum { WIDEST = 16 };
     if (!kernel->finisher) {
         hk_reduce(kernel, out, inputs, ninputs, count);
         return;
     }
-    _Alignas(64) char acc[PIECE * WIDE];
-    const void *pieces[256];
+    _Alignas(64) char acc[PIECE * WIDEST];
+    const void *pieces[HK_MOST_INPUTS];
     for (size_t start = 0; start < count; start += PIECE) {
         size_t length = count - start < PIECE ? count - start : PIECE;
         for (int input = 0; input < ninputs; input++)

@@ -9,6 +9,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+enum { HK_MOST_INPUTS = 4096 }; /* a group has no more members */
+
 /* out[i] = inputs[0][i] (op) inputs[1][i] (op) ..., in this order; `out` may be the very memory of any one input. */
 typedef void hk_fold(void *out, const void *const *inputs, int ninputs, size_t count, double factor);
 /* out[i] = acc[i] as it is to be in the tensor; `out` may be the very memory of `acc` where both are of one dtype. */

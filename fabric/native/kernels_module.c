@@ -2,7 +2,7 @@
 
 #include "core.h"
 
-enum { MOST_INPUTS = 4096, GIL_HELD_NBYTES = 32 << 10 };
+enum { GIL_HELD_NBYTES = 32 << 10 };
 
 typedef struct {
     hk_kernel kernel;
@@ -56,7 +56,7 @@ static void work_finish(const hk_task *task, void *out, const void *const *input
 static PyObject *carry_out(const hk_task *task, void *out, PyObject *inputs, size_t nbytes, int size, hk_work *work)
 {
     Py_ssize_t count = PySequence_Size(inputs), taken = 0;
-    if (count < 1 || count > MOST_INPUTS)
+    if (count < 1 || count > HK_MOST_INPUTS)
         return count < 0 ? NULL : PyErr_Format(PyExc_ValueError, "%zd inputs", count);
     Py_buffer *held = PyMem_Calloc((size_t)count, sizeof *held);
     const void **memory = PyMem_Calloc((size_t)count, sizeof *memory);
