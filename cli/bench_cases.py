@@ -86,8 +86,7 @@ class Cases:
 
     def _all_reduce(self, count: int, _in_place: bool) -> Case:
         array, compression = self._first[:count], self._settings.compression
-        all_reduce: Callable[..., Awaitable[Any]] = self._client.all_reduce
-        call = partial(all_reduce, array, self._op, **({"compression": compression} if compression else {}))
+        call = partial(self._client.all_reduce, array, self._op, compression=compression)
         return Case(call, [(array, self._mine())], [(array, self._reduced())], self._tolerated(compression))
 
     def _reduce(self, count: int, _in_place: bool) -> Case:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
+from hocket.protocol.compression import CODECS, check_compression
 from hocket.protocol.dtypes import DTYPES, check_reduce
 from hocket.protocol.errors import ArgumentError
 from hocket.protocol.reduce_ops import ReduceOp
@@ -30,7 +31,6 @@ ALIASES: Final = MappingProxyType(
         "bf16": "bfloat16",
     }
 )
-COMPRESSIONS: Final = ("bf16", "int8")
 LEAST_ITERATIONS, MOST_ITERATIONS = 20, 10_000
 FILLED_S = 0.1
 """Without ``--iters``, a size is measured for about this long, within the two limits above."""
@@ -187,7 +187,7 @@ def check_settings(settings: Settings, ranks: int) -> None:
 
     Raises:
         ArgumentError: it names the option, what was given and what is allowed.
-        UnsupportedError: the dtype does not reduce by the operation.
+        UnsupportedError: the dtype does not reduce by the operation, or not with the compression.
     """
     given = settings
     if given.smallest_nbytes < 1:
@@ -201,12 +201,14 @@ def check_settings(settings: Settings, ranks: int) -> None:
         raise ArgumentError("-i", str(given.step_nbytes), "1 byte or more")
     if not 0 <= given.root < ranks:
         raise ArgumentError("-r", str(given.root), f"0 to {ranks - 1} with {ranks} {'rank' if ranks == 1 else 'ranks'}")
-    if given.compression is not None and given.compression not in COMPRESSIONS:
-        raise ArgumentError("--compression", repr(given.compression), f"one of {', '.join(COMPRESSIONS)}")
+    if given.compression is not None and given.compression not in CODECS:
+        raise ArgumentError("--compression", repr(given.compression), f"one of {', '.join(CODECS)}")
     if given.compression is not None and "all_reduce" not in given.operations:
         raise ArgumentError("--compression", given.compression, "nothing, where all_reduce is not measured")
     if any(OPERATIONS[name].reduces for name in given.operations):
         check_reduce(given.dtype, ReduceOp(given.op))
+    if given.compression is not None:
+        check_compression("all_reduce", given.dtype, ReduceOp(given.op), given.compression)
 
 
 # --- sizes -----------------------------------------------------------------------------------------------------------

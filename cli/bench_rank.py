@@ -6,7 +6,6 @@ each line, and the command shows it.
 
 import asyncio
 import importlib.metadata
-import inspect
 import json
 import os
 import signal
@@ -45,8 +44,6 @@ class Rank:
         self._cases = Cases(client, settings, self._memory())
 
     def _memory(self) -> Callable[[int, "np.dtype[Any]"], Array]:
-        if self._settings.compression and "compression" not in inspect.signature(self._client.all_reduce).parameters:
-            raise ArgumentError("--compression", self._settings.compression, "nothing: this version does not compress")
         if not self._settings.board_memory:
             return np.empty
         empty: Callable[[int, np.dtype[Any]], Array] | None = getattr(self._client, "empty", None)

@@ -97,7 +97,7 @@ async def test_every_operation_makes_the_call_of_its_name() -> None:
     }
 
 
-async def test_compression_is_passed_on_only_where_it_is_asked_for() -> None:
+async def test_compression_is_passed_on() -> None:
     given: list[dict[str, Any]] = []
 
     async def all_reduce(_tensor: Any, _op: Any, **options: Any) -> None:
@@ -107,4 +107,4 @@ async def test_compression_is_passed_on_only_where_it_is_asked_for() -> None:
     for compression in (None, "bf16"):
         made = Cases(client, Settings(compression=compression), np.empty)
         await made.make(OPERATIONS["all_reduce"], "in_place", 5).call()
-    assert given == [{}, {"compression": "bf16"}]
+    assert given == [{"compression": None}, {"compression": "bf16"}]

@@ -7,7 +7,9 @@ import pytest
 
 from hocket.cli.bench_data import PERIOD, contributed, fill, reduced, sent, tolerance, wrong
 from hocket.cli.bench_plan import REDUCE_OPS
+from hocket.fabric.compression import decode, encode
 from hocket.fabric.dtypes import numpy_dtype
+from hocket.protocol.compression import CODECS
 from hocket.protocol.dtypes import DTYPES
 
 FLOAT = np.dtype(np.float32)
@@ -112,4 +114,19 @@ def test_an_average_may_be_rounded_and_a_sum_may_not() -> None:
     assert tolerance("SUM", FLOAT, 3, None) == 0
     assert 0 < tolerance("AVG", FLOAT, 3, None) < 1e-5
     assert 0 < tolerance("AVG", np.dtype(ml_dtypes.bfloat16), 3, None) < 0.2
-    assert tolerance("SUM", FLOAT, 3, "int8") > 0
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 8, 16])
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_compressed_sum_may_be_rounded_twice_and_a_missing_rank_is_still_noticed(codec: str, ranks: int) -> None:
+    whole = reduced(ranks, FLOAT, "SUM")
+    tolerated = tolerance("SUM", FLOAT, ranks, codec)
+    assert wrong(rounded(codec, rounded(codec, whole)), whole, tolerated) == 0
+    for missing in range(ranks):
+        assert wrong(whole - contributed(missing, ranks, FLOAT, "SUM"), whole, tolerated) > PERIOD / 3
+
+
+def rounded(codec: str, array: Any) -> Any:
+    out = np.empty_like(array)
+    decode(codec, encode(codec, array), out)
+    return out

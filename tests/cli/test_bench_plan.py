@@ -144,6 +144,14 @@ def test_a_dtype_that_does_not_reduce_is_refused_only_where_it_would_be_reduced(
         check_settings(Settings(operations=("all_gather", "reduce"), dtype="float8_e5m2"), 2)
 
 
+def test_what_cannot_be_compressed_is_refused_before_ranks_are_started() -> None:
+    check_settings(Settings(compression="int8", op="AVG"), 2)
+    with pytest.raises(UnsupportedError, match="int32 does not support compression int8"):
+        check_settings(Settings(compression="int8", dtype="int32"), 2)
+    with pytest.raises(UnsupportedError, match="float32 does not support reduce op MAX with compression bf16"):
+        check_settings(Settings(compression="bf16", op="MAX"), 2)
+
+
 def test_settings_survive_the_way_to_a_rank() -> None:
     settings = Settings(operations=("gather", "barrier"), iterations=3, step_nbytes=4, factor=None, check=False)
     assert Settings.from_json(settings.to_json()) == settings
