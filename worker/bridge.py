@@ -99,7 +99,7 @@ class Bridge:
         self._heard = _Heard()
         self._gone: dict[int, HocketError] = {}
         self._changed = asyncio.Event()
-        self._enters = self._looks = False
+        self._enters = self._looks = self._must_ring = False
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -181,6 +181,10 @@ class Bridge:
     def _pass_on(self, before: int) -> None:
         self.board.set_bridge_read(stage(self.number + 1, 0))
         self._entry.following(before)
+        self._ring()
+
+    def _ring(self) -> None:
+        self._must_ring = False
         self.around.ring()
 
     async def _until(self, condition: Callable[[], bool], owing: Callable[[], list[int]] = list) -> None:
@@ -241,10 +245,13 @@ class Bridge:
                     return False
         finally:
             self._looks = False
+            if self._must_ring:  # whoever waits for signatures; at the end of a small operation all have been woken
+                self._ring()
 
     def _all_entered(self) -> bool:
         entry, number = self._entry, self.number
-        fresh = entry.sign_for_others()
+        if entry.sign_for_others():
+            self._must_ring = True
         if not entry.has_told():
             for host, header in entry.headers():
                 self.around.send(host, header)
@@ -253,10 +260,7 @@ class Bridge:
                 self.around.barrier_entered(number)
             elif self._timer is None and entry.begun:
                 self._timer = asyncio.get_running_loop().call_later(PARTIAL_AFTER_S, self._lose_patience, number)
-        done = entry.has_told() and self.board.all_signed(number)
-        if fresh and not done:
-            self.around.ring()
-        return done
+        return entry.has_told() and self.board.all_signed(number)
 
     def _lose_patience(self, number: int) -> None:
         self._timer = None
@@ -301,6 +305,7 @@ class Bridge:
             raise Gone
         plan = plan_for(texts, self.board.block_nbytes)
         if isinstance(plan, HocketError):
+            self.feedback.drop()
             return 0
         await self._blocks(Exchange(self.board, plan, self.number, self.members))
         return plan.nblocks

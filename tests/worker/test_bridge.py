@@ -40,6 +40,7 @@ class OneHost:
         self.over: set[int] = set()
         self.failures: list[tuple[int, HocketError]] = []
         self.barriers: list[tuple[str, int]] = []
+        self.rings = 0
         self.task = asyncio.create_task(self.bridge.run())
 
     def _lane(self, seat: Seat) -> Lane:
@@ -85,7 +86,7 @@ class OneHost:
         self.barriers.append(("left", number))
 
     def ring(self) -> None:
-        pass
+        self.rings += 1
 
 
 class Hosts:
@@ -226,6 +227,17 @@ async def test_a_host_may_not_sign_for_members_elsewhere() -> None:
         await together.settle()
         assert together.each[0].board.signed(2) == 0
         assert calls[0][0].outcome is UNFINISHED
+
+
+async def test_members_are_woken_once_those_elsewhere_have_signed_though_there_are_no_data_yet() -> None:
+    async with hosts(((0,), (1,)), 2 * SMALL_NBYTES) as together:
+        together.submit(operation("all_reduce", 2, SMALL_NBYTES + 1, 0, 0))
+        for host in together.each:
+            host.poll()
+            host.poll = lambda: False  # type: ignore[method-assign]  # they sleep: nothing is reduced before they wake
+        await together.settle()
+        assert all(host.board.all_signed(1) and host.board.result == 0 for host in together.each)
+        assert [host.rings for host in together.each] == [1, 1]
 
 
 async def test_barriers_are_reported_when_all_here_have_entered_and_when_they_are_over() -> None:
