@@ -6,7 +6,7 @@ A host tells of its members once all of them have entered. What they owe to the 
 
 import time
 
-from hocket.fabric.board import Board
+from hocket.fabric.board import Board, stage
 from hocket.fabric.program import all_left
 from hocket.protocol.messages import Header
 from hocket.worker.carried import Carrier, Texts
@@ -94,6 +94,9 @@ class Entry:
         if len(texts) < len(found):
             return []  # a member has gone on: there was a verdict
         shapes = self.carrier.shapes(self.me, texts) if whole else None
+        # Who has left finds that the calls do not match, before it has posted; so will everybody.
+        left = any(board.read(rank) >= stage(number + 1, 0) for rank in self.locals)
+        shapes = None if left else shapes
         ready = whole and (shapes is None or self.carrier.is_ready(shapes, number))
         fresh = tuple([rank for rank in entered if rank not in self._told])
         if not ready and not (self.impatient and fresh):
