@@ -15,7 +15,7 @@ FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 core = Extension(
     "hocket.fabric._core",
     sources=[f"fabric/native/{name}.c" for name in SOURCES],
-    depends=[f"fabric/native/{name}.h" for name in ("core", "kernels", "folds", "kernel_table")],
+    depends=[f"fabric/native/{name}.h" for name in ("core", "kernels", "folds", "kernel_loops", "kernel_table")],
     # No contraction: a product that is not rounded before it is added to would give other bits than numpy's.
     extra_compile_args=["-std=gnu11", "-O3", "-fvisibility=hidden", "-ffp-contract=off", "-Wall", "-Wextra"],
     define_macros=[] if FREE_THREADED else [("Py_LIMITED_API", "0x030b0000")],

@@ -8,13 +8,16 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 enum { HK_MOST_INPUTS = 4096 }; /* a group has no more members */
 
-/* out[i] = inputs[0][i] (op) inputs[1][i] (op) ..., in this order; `out` may be the very memory of any one input. */
-typedef void hk_fold(void *out, const void *const *inputs, int ninputs, size_t count, double factor);
+/* out[i] = inputs[0][first + i] (op) inputs[1][first + i] (op) ..., in this order, for i below `count`; these elements of
+ * any one input may be the very memory of `out`. */
+typedef void hk_fold(void *out, const void *const *inputs, int ninputs, size_t first, size_t count, double factor,
+                     int64_t twist);
 /* out[i] = acc[i] as it is to be in the tensor; `out` may be the very memory of `acc` where both are of one dtype. */
-typedef void hk_finisher(void *out, const void *acc, size_t count, int size);
+typedef void hk_finisher(void *out, const void *acc, size_t count, int size, int64_t twist);
 
 /* How an op reduces tensors of a dtype. */
 typedef struct {
@@ -24,6 +27,7 @@ typedef struct {
     size_t wide;           /* nbytes of an element of the accumulator */
     size_t reals;          /* 2 where a complex element is folded as two reals, else 1 */
     double factor;         /* PREMUL_SUM's */
+    int64_t twist;         /* how the fold differs from others that share its loops, see kernel_table.h */
 } hk_kernel;
 
 /* Finds the kernel for tensors of `dtype` (a name of hocket.protocol.dtypes) under `op` (one of reduce_ops). False where
@@ -42,5 +46,9 @@ void hk_reduce_finish(const hk_kernel *kernel, void *out, const void *const *inp
 
 /* What the loops use on this machine: "avx512", "avx2" or "baseline". */
 const char *hk_kernels_describe(void);
+
+/* Makes the kernels that are found from now on use this instruction set, or the best one (NULL). False where it is not
+ * known or not there. Results are the same: it is for tests. */
+bool hk_kernels_use(const char *name);
 
 #endif

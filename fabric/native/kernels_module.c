@@ -129,10 +129,19 @@ static PyObject *kernels_describe(PyObject *Py_UNUSED(module), PyObject *Py_UNUS
     return PyUnicode_FromString(hk_kernels_describe());
 }
 
+static PyObject *kernels_use(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    const char *name;
+    if (!PyArg_ParseTuple(args, "z", &name))
+        return NULL;
+    return PyBool_FromLong(hk_kernels_use(name));
+}
+
 PyMethodDef hk_kernel_methods[] = {
     {"reduce_into", kernels_reduce, METH_VARARGS, "reduce_into(acc, inputs, op, factor, dtype)"},
     {"reduce_finish", kernels_reduce_finish, METH_VARARGS, "reduce_finish(out, inputs, op, factor, dtype, size)"},
     {"finish", kernels_finish, METH_VARARGS, "finish(out, [acc], op, factor, dtype, size)"},
     {"kernels_describe", kernels_describe, METH_NOARGS, "Which instructions the loops use here."},
+    {"kernels_use", kernels_use, METH_VARARGS, "kernels_use(name): for tests. False where there are no such instructions."},
     {NULL, NULL, 0, NULL},
 };

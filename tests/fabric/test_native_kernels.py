@@ -1,5 +1,7 @@
 """The native kernels give the same bits as the numpy ones, whatever bits go in."""
 
+from collections.abc import Iterator
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -65,8 +67,9 @@ def both(inputs: "list[np.ndarray[tuple[int], np.dtype[np.void]]]", op: ReduceOp
         module.finish(out, acc, op, size)
         accs.append(acc)
         outs.append(out)
-    differ = [i for i in range(len(accs[0])) if accs[0][i : i + 1].tobytes() != accs[1][i : i + 1].tobytes()]
-    assert not differ, f"{op} of {dtype}: {[[x[i] for x in inputs] + [a[i] for a in accs] for i in differ[:4]]}"
+    if accs[0].tobytes() != accs[1].tobytes():
+        differ = [i for i in range(len(accs[0])) if accs[0][i : i + 1].tobytes() != accs[1][i : i + 1].tobytes()]
+        raise AssertionError(f"{op} of {dtype}: {[[x[i] for x in inputs] + [a[i] for a in accs] for i in differ[:4]]}")
     assert outs[0].tobytes() == outs[1].tobytes()
     direct = np.empty_like(outs[0])
     names = (op.name, op.factor, dtype, size)
@@ -78,6 +81,15 @@ def both(inputs: "list[np.ndarray[tuple[int], np.dtype[np.void]]]", op: ReduceOp
         assert copies[at].tobytes() == outs[0].tobytes()
 
 
+@pytest.fixture(params=["best", "baseline"])
+def instructions(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Has the kernels use what this processor does best, or what each of its kind has."""
+    assert native.kernels_use(None if request.param == "best" else request.param)
+    yield request.param
+    native.kernels_use(None)
+
+
+@pytest.mark.usefixtures("instructions")
 @pytest.mark.parametrize(("name", "dtype"), CASES)
 def test_all_steps_give_the_bits_of_numpys(name: str, dtype: str) -> None:
     generator = np.random.default_rng(CASES.index((name, dtype)))
@@ -105,6 +117,7 @@ def test_elements_may_stand_at_any_address(
     both(inputs, op_named(name, seed), count)
 
 
+@pytest.mark.usefixtures("instructions")
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_every_half_is_read_and_rounded_as_numpy_does(dtype: str) -> None:
     halves = np.arange(1 << 16, dtype=np.uint16).view(numpy_dtype(dtype))
@@ -114,6 +127,7 @@ def test_every_half_is_read_and_rounded_as_numpy_does(dtype: str) -> None:
     both([halves, halves, halves], ReduceOp.AVG, 3)
 
 
+@pytest.mark.usefixtures("instructions")
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_sums_between_two_halves_are_rounded_to_the_even_one(dtype: str) -> None:
     generator = np.random.default_rng(0)
@@ -135,6 +149,12 @@ def test_buffers_of_other_lengths_are_refused() -> None:
         native.reduce_into(x, [y], "SUM", None, "float32")
     with pytest.raises(ValueError, match="bfloat17 does not reduce by SUM"):
         native.reduce_into(x, [x], "SUM", None, "bfloat17")
+
+
+def test_there_are_no_instructions_of_another_name() -> None:
+    served = native.kernels_describe()
+    assert not native.kernels_use("mmx")
+    assert native.kernels_describe() == served
 
 
 def test_numpys_nan_is_the_one_nan_of_every_dtype() -> None:

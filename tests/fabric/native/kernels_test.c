@@ -5,7 +5,7 @@
  * result exactly, are folded by hand, and any bits must give the same in every way that there is: in one step or two, in
  * place of any input, an array at once or one element after the other.
  *
- * Usage: kernels_test SEED
+ * Usage: kernels_test SEED INSTRUCTIONS
  */
 
 #include <stdint.h>
@@ -238,6 +238,10 @@ int main(int arguments, char **values)
 {
     int found = 0;
     state = arguments > 1 ? (unsigned)atoi(values[1]) : 1;
+    if (!hk_kernels_use(arguments > 2 ? values[2] : NULL)) {
+        puts("no such instructions");
+        return 0;
+    }
     for (size_t row = 0; row < OPS; row++)
         for (size_t column = 0; column < DTYPES; column++) {
             op = ops[row];
