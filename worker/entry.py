@@ -94,10 +94,12 @@ class Entry:
         if len(texts) < len(found):
             return []  # a member has gone on: there was a verdict
         shapes = self.carrier.shapes(self.me, texts) if whole else None
-        # Who has left finds that the calls do not match, before it has posted; so will everybody.
-        left = any(board.read(rank) >= stage(number + 1, 0) for rank in self.locals)
-        shapes = None if left else shapes
-        ready = whole and (shapes is None or self.carrier.is_ready(shapes, number))
+        if shapes is not None and not self.carrier.is_ready(shapes, number):
+            # Who has left without having posted has found that the calls do not match; so will everybody.
+            left = any(board.read(rank) >= stage(number + 1, 0) for rank in self.locals)
+            ready, shapes = left, None
+        else:
+            ready = whole
         fresh = tuple([rank for rank in entered if rank not in self._told])
         if not ready and not (self.impatient and fresh):
             return []
