@@ -21,6 +21,7 @@ typedef struct {
 /* Sanitized builds take long with all of them. */
 #if defined(__x86_64__) && (defined(HK_ALL_SETS) || !(defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)))
 #define HK_X86
+#include <cpuid.h>
 #include <immintrin.h>
 
 typedef float eight __attribute__((vector_size(32)));
@@ -52,7 +53,12 @@ typedef float eight __attribute__((vector_size(32)));
 #pragma GCC pop_options
 #endif
 
-static bool has_avx2(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c"); }
+/* Older compilers have no name for F16C. */
+static bool has_avx2(void)
+{
+    unsigned a, b, c, d;
+    return __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
 
 static bool has_avx512(void)
 {
