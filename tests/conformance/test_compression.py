@@ -32,7 +32,7 @@ def numbers(rank: int, length: int, dtype: Any) -> Any:
 def bound(codec: str, hosts: int, size: int, dtype: Any) -> float:
     """By how much a sum of such contributions may be off: each host's sum is at most as large as there are ranks."""
     rounding = float(ml_dtypes.finfo(dtype).eps) * size
-    return size * (2.0**-8 if codec == "bf16" else 1 / 253) * (1 if hosts <= 3 else 2.1) + rounding
+    return size * (2.0**-8 if codec == "bf16" else 1 / 253) * (1 if hosts == 2 else 2.1) + rounding
 
 
 # --- results ---------------------------------------------------------------------------------------------------------
