@@ -12,6 +12,7 @@ from hocket.client.client import Client, connect
 from hocket.client.group import Group
 from hocket.client.work import Work
 from hocket.protocol import auth, frames, messages
+from hocket.protocol.compression import Compression
 from hocket.protocol.dtypes import DTYPES, check_reduce
 from hocket.protocol.errors import (
     AbortedError,
@@ -143,7 +144,7 @@ def operations() -> str:
         for name in names:
             method = getattr(Client, name)
             parts += [f"### {name}\n", f"```text\n{call(name, method)}\n```\n", f"{prose(method.__doc__)}\n"]
-    parts += [_connecting(), _groups(), _work(), _reductions(), _twin()]
+    parts += [_connecting(), _groups(), _work(), _reductions(), _compression(), _twin()]
     return "\n".join(parts)
 
 
@@ -218,6 +219,18 @@ def _reductions() -> str:
             "\nSums and products of float16 and bfloat16 are accumulated in float32 and rounded once. "
             "NaN propagates in MIN and MAX. Other dtypes (records, strings, dates) move between ranks and do not "
             "reduce.\n",
+        ]
+    )
+
+
+def _compression() -> str:
+    return "\n".join(
+        [
+            "## Compression\n",
+            f"```text\n{call('hocket.Compression', Compression)}\n```\n",
+            f"{prose(Compression.__doc__)}\n",
+            '`compression="int8"` is short for `compression=hocket.Compression("int8")`. What it does to the numbers, '
+            "and when it pays, is in [compression](../how-to/compression.md).\n",
         ]
     )
 
