@@ -165,7 +165,8 @@ ORDERED(f64, int64_t, uint64_t, INT64_MIN, 0x7ff0000000000000, 0x7ff800000000000
     }
 #define FOLD(NAME, OUT, IN, WORK, LIFT, STEP, LOWER) FOLD_HEAD(NAME) { GATHER(OUT, IN, WORK, LIFT, STEP, LOWER) }
 
-/* The same, for folds that are used most: two inputs go straight to the output. */
+/* The same, for folds that are used most: two inputs, and four, are read side by
+ * side and go straight to the output. */
 #define FOLD_SWIFTLY(NAME, OUT, IN, WORK, LIFT, STEP, LOWER)                                                             \
     FOLD_HEAD(NAME)                                                                                                      \
     {                                                                                                                    \
@@ -173,6 +174,20 @@ ORDERED(f64, int64_t, uint64_t, INT64_MIN, 0x7ff0000000000000, 0x7ff800000000000
             OUT *out = to;                                                                                               \
             const IN *one = (const IN *)from[0] + first, *two = (const IN *)from[1] + first;                             \
             EACH(count) { LIFTED(WORK, a, IN, one, LIFT) LIFTED(WORK, b, IN, two, LIFT) WORK w = STEP; out[i] = LOWER; } \
+            return;                                                                                                      \
+        }                                                                                                                \
+        if (ninputs == 4) {                                                                                              \
+            OUT *out = to;                                                                                               \
+            const IN *one = (const IN *)from[0] + first, *two = (const IN *)from[1] + first;                             \
+            const IN *three = (const IN *)from[2] + first, *four = (const IN *)from[3] + first;                          \
+            EACH(count)                                                                                                  \
+            {                                                                                                            \
+                WORK w;                                                                                                  \
+                { LIFTED(WORK, a, IN, one, LIFT) LIFTED(WORK, b, IN, two, LIFT) w = STEP; }                              \
+                { WORK a = w; LIFTED(WORK, b, IN, three, LIFT) w = STEP; }                                               \
+                { WORK a = w; LIFTED(WORK, b, IN, four, LIFT) w = STEP; }                                                \
+                out[i] = LOWER;                                                                                          \
+            }                                                                                                            \
             return;                                                                                                      \
         }                                                                                                                \
         GATHER(OUT, IN, WORK, LIFT, STEP, LOWER)                                                                         \
