@@ -230,7 +230,7 @@ def _compression() -> str:
             f"```text\n{call('hocket.Compression', Compression)}\n```\n",
             f"{prose(Compression.__doc__)}\n",
             '`compression="int8"` is short for `compression=hocket.Compression("int8")`. What it does to the numbers, '
-            "and when it pays, is in [compression](../how-to/compression.md).\n",
+            "and when it pays, is in docs/how-to/compression.md.\n",
         ]
     )
 
