@@ -79,7 +79,7 @@ def main() -> None:
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     dist.init_process_group("gloo", init_method=f"file://{settings.folder}/store", rank=rank, world_size=size)
     dist.barrier()
-    print(f"congestion control: {use_cubic()}", file=sys.stderr)
+    os.write(sys.stderr.fileno(), f"congestion control: {use_cubic()}\n".encode())  # whole, beside the others' lines
     asyncio.run(measure_all(GlooRank(), settings))
     dist.destroy_process_group()
 

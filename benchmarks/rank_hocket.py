@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import numpy as np
-from cases import ROOT, Case, Floats
+from cases import BF16, ROOT, Case, Floats
 from sampling import Awaiting, Settings, measure_all
 
 import hocket
@@ -27,6 +27,7 @@ class HocketRank(Awaiting):
         client, source, target = self.client, case.source, case.target
         calls: dict[str, Callable[[], Awaitable[Any]]] = {
             "all_reduce": lambda: client.all_reduce(source),
+            BF16: lambda: client.all_reduce(source),
             "broadcast": lambda: client.broadcast(source, ROOT),
             "all_gather": lambda: client.all_gather_into_tensor(target, source),
             "reduce_scatter": lambda: client.reduce_scatter_tensor(target, source),

@@ -45,9 +45,13 @@ class Settings:
     least_calls: int = 10
     least_large_calls: int = 4
 
+    def fields(self) -> dict[str, Any]:
+        """As a dictionary, of which another process can make them again."""
+        return asdict(self)
+
     def dump(self) -> str:
         """As JSON."""
-        return json.dumps(asdict(self))
+        return json.dumps(self.fields())
 
     @classmethod
     def read(cls) -> "Settings":
@@ -185,6 +189,6 @@ def collect(settings: Settings) -> list[dict[str, Any]]:
             continue
         found = samples_us(op, np.stack([np.load(path) for path in paths]))
         middle, high = (round(float(value), 2) for value in np.percentile(found, (50, 99)))
-        case = {"op": op, "n": settings.size, "nbytes": nbytes, "calls": len(found)}
+        case = {"op": op, "nbytes": nbytes, "calls": len(found)}
         rows.append(case | {"median_us": middle, "p99_us": high})
     return rows

