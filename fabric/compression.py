@@ -13,6 +13,7 @@ NaN stays NaN and an infinity stays the same infinity, each at its own place. In
 negative scale, by which its finite elements take 124 levels on each side and three further ones stand for the others.
 """
 
+from functools import lru_cache
 from typing import Any, Final
 
 import ml_dtypes
@@ -58,23 +59,35 @@ def encode(codec: str, array: Floats, out: Bytes | None = None) -> Bytes:
             out.view(ml_dtypes.bfloat16)[:] = array
         else:
             scales, levels = _parts(out, len(array), array.dtype)
+            scratch = np.empty(min(SLAB_ELEMENTS, len(array)), array.dtype)
             for start in range(0, len(array), SLAB_ELEMENTS):
                 stop, blocks = start + SLAB_ELEMENTS, start // BLOCK_ELEMENTS
-                _quantise(array[start:stop], scales[blocks : stop // BLOCK_ELEMENTS], levels[start:stop])
+                _quantise(array[start:stop], scales[blocks : stop // BLOCK_ELEMENTS], levels[start:stop], scratch)
     return out
 
 
-def decode(codec: str, data: Bytes, out: Floats) -> None:
-    """Writes what `encode` compressed to ``out``, which has as many elements, and the dtype, of the array encoded."""
+def decode(codec: str, data: Bytes, out: Floats, *, add: bool = False) -> None:
+    """Takes back what `encode` compressed.
+
+    Args:
+        codec: the one it was encoded by.
+        data: uint8[encoded_nbytes(...)].
+        out: where it goes, with as many elements, and of the dtype, of the array encoded.
+        add: whether it is added to what is there.
+    """
     assert len(data) == encoded_nbytes(codec, len(out), out.itemsize), f"{len(data)} bytes of {len(out)} elements"
+    scales, levels = _parts(data, len(out), out.dtype) if codec == "int8" else (None, data.view(ml_dtypes.bfloat16))
+    scratch = np.empty(SLAB_ELEMENTS if add else 0, out.dtype)
     with np.errstate(all="ignore"):
-        if codec == "bf16":
-            out[:] = data.view(ml_dtypes.bfloat16)
-        else:
-            scales, levels = _parts(data, len(out), out.dtype)
-            for start in range(0, len(out), SLAB_ELEMENTS):
-                stop, blocks = start + SLAB_ELEMENTS, start // BLOCK_ELEMENTS
-                _multiply(out[start:stop], scales[blocks : stop // BLOCK_ELEMENTS], levels[start:stop])
+        for start in range(0, len(out), SLAB_ELEMENTS):
+            stop, blocks = start + SLAB_ELEMENTS, start // BLOCK_ELEMENTS
+            into = scratch[: len(out) - start] if add else out[start:stop]
+            if scales is None:
+                into[:] = levels[start:stop]
+            else:
+                _multiply(into, scales[blocks : stop // BLOCK_ELEMENTS], levels[start:stop])
+            if add:
+                out[start:stop] += into
 
 
 def _parts(data: Bytes, elements: int, dtype: "np.dtype[Any]") -> "tuple[Floats, npt.NDArray[np.int8]]":
@@ -89,26 +102,33 @@ def _rows(array: Any) -> tuple[Any, Any]:
     return array[:whole].reshape(-1, BLOCK_ELEMENTS), array[whole:].reshape(1, -1)
 
 
-def _quantise(array: Floats, scales: Floats, levels: "npt.NDArray[np.int8]") -> None:
+def _quantise(array: Floats, scales: Floats, levels: "npt.NDArray[np.int8]", scratch: Floats) -> None:
     for rows, into in zip(_rows(array), _rows(levels), strict=True):
         if rows.size:
             count = len(rows)
-            _quantise_rows(rows, scales[:count], into)
+            _quantise_rows(rows, scales[:count], into, scratch[: rows.size].reshape(rows.shape))
             scales = scales[count:]
 
 
-def _quantise_rows(rows: Floats, scales: Floats, levels: "npt.NDArray[np.int8]") -> None:
-    work = np.abs(rows)
+def _quantise_rows(rows: Floats, scales: Floats, levels: "npt.NDArray[np.int8]", work: Floats) -> None:
+    np.abs(rows, out=work)
     largest = work.max(axis=1)
     scales[:] = _scales(largest, _LEVELS)
     np.divide(rows, np.where(scales > 0, scales, 1)[:, None], out=work)
     np.rint(work, out=work)
-    if (scales < np.finfo(rows.dtype).tiny).any():  # so coarse are scales there that a quotient may leave int8
+    if (scales < _limits(rows.dtype, _LEVELS)[0]).any():  # so coarse are scales there that a quotient may leave int8
         np.clip(work, -_LEVELS, _LEVELS, out=work)
     np.copyto(levels, work, casting="unsafe")
     broken = np.flatnonzero(~np.isfinite(largest))
     if len(broken):
         scales[broken], levels[broken] = _quantise_broken(rows[broken])
+
+
+@lru_cache(8)
+def _limits(dtype: "np.dtype[Any]", levels: int) -> tuple[Any, Any]:
+    """The smallest normal number, and the largest scale whose last level is finite."""
+    of = np.finfo(dtype)
+    return of.tiny, np.nextafter(of.max / dtype.type(levels), dtype.type(0))
 
 
 def _scales(largest: Floats, levels: int) -> Floats:
@@ -117,8 +137,7 @@ def _scales(largest: Floats, levels: int) -> Floats:
     It is kept from rounding up so far that the largest numbers there are would come back as infinities.
     """
     one = largest.dtype.type(levels)
-    highest = np.nextafter(np.finfo(largest.dtype).max / one, largest.dtype.type(0))
-    scales: Floats = np.minimum(largest / one, highest)
+    scales: Floats = np.minimum(largest / one, _limits(largest.dtype, levels)[1])
     return scales
 
 

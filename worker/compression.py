@@ -18,7 +18,6 @@ import numpy as np
 from hocket.fabric.board import Bytes
 from hocket.fabric.compression import BLOCK_ELEMENTS, Floats, decode, encode, encoded_nbytes
 from hocket.fabric.dtypes import numpy_dtype
-from hocket.fabric.kernels import combine
 from hocket.protocol.compression import Compression
 from hocket.protocol.dtypes import accumulator
 from hocket.protocol.errors import UnsupportedError, WireError
@@ -214,8 +213,5 @@ def _left_out(codec: str, array: Floats, data: Bytes) -> Floats:
 
 
 def _decode_sum(codec: str, rows: Sequence[Bytes], acc: Floats) -> None:
-    decode(codec, rows[0], acc)
-    other = np.empty_like(acc)
-    for row in rows[1:]:
-        decode(codec, row, other)
-        combine(acc, other, ReduceOp.SUM)
+    for host, row in enumerate(rows):
+        decode(codec, row, acc, add=host > 0)

@@ -100,6 +100,16 @@ def test_what_has_been_rounded_once_is_not_rounded_again(codec: str) -> None:
     assert np.abs(twice - once).max() <= np.abs(once).max() * 2.0**-22
 
 
+@pytest.mark.parametrize("codec", CODECS)
+def test_what_is_decoded_may_be_added_to_what_is_there(codec: str) -> None:
+    array = np.random.default_rng(4).standard_normal(SLAB_ELEMENTS + 700).astype(np.float32)
+    array[9] = np.inf
+    found = np.linspace(0, 1, len(array), dtype=np.float32)
+    expected = found + there_and_back(codec, array)
+    decode(codec, encode(codec, array), found, add=True)
+    assert found.tobytes() == expected.tobytes()
+
+
 def test_bf16_rounds_to_the_nearest_and_ties_to_even() -> None:
     words = np.array([0x3F808000, 0x3F818000, 0x3F808001, 0x3F807FFF, 0x80000001, 0x7F800001], np.uint32)
     found = there_and_back("bf16", words.view(np.float32)).view(np.uint32) >> 16
