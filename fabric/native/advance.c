@@ -227,8 +227,10 @@ static bool reduce_segment(hk_run *run)
     if (own_nbytes) {
         char *result = hk_result(run->seat, run->number + block);
         result += run->seat->bridged ? own / plan->itemsize * plan->kernel.wide : own;
-        /* The last block is written to the caller's array only once the operation can no longer be aborted. */
-        bool straight = plan->reads && block + 1 < plan->nblocks && !run->seat->bridged;
+        /* Nothing is written to the caller's array here that may be aborted as a whole: neither the last block, nor any
+         * of an operation that a hand has been raised on, perhaps before we came. */
+        bool straight = plan->reads && block + 1 < plan->nblocks && !run->seat->bridged && hk_may_complete(run);
+        run->straight[block & 1] = straight;
         char *out = straight ? run->recv[0] + at + own : result;
         fold(run, out, block, own, run->send[0] + at + own, own_nbytes);
         if (straight) {
@@ -252,7 +254,7 @@ static void read_result(hk_run *run, uint32_t block)
     char *out = run->recv[0] + at;
     if (run->seat->bridged) {
         hk_finish(&plan->kernel, out, result, nbytes / plan->itemsize, plan->size);
-    } else if (block + 1 == plan->nblocks) {
+    } else if (!run->straight[block & 1]) {
         memcpy(out, result, nbytes);
     } else {
         memcpy(out, result, own);

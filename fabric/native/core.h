@@ -139,6 +139,7 @@ typedef struct {
     long before;                    /* blocks of the operation before, -1: unknown */
     uint32_t posted, reduced, read; /* blocks so far */
     bool agreed, wrote;
+    bool straight[2];               /* by parity of the block: the own segment stands in the caller's array already */
     uint64_t offer;                 /* what this member lets others read: see HK_OFFER_EVEN */
     bool direct;                    /* all have offered, and read one another's memory: see direct.c */
     int turn;                       /* of the members that are read from, one after the other */

@@ -174,8 +174,8 @@ static bool gather_chunk(hk_run *run)
 
 bool hk_direct_step(hk_run *run)
 {
-    if (run->reduced >= HK_DIRECT_DONE)
-        return false;
+    if (run->reduced >= HK_DIRECT_DONE || !hk_may_complete(run))
+        return false; /* what has been aborted before we came is not written */
     if (run->plan->manner == HK_MOVE)
         return move_chunk(run);
     if (run->reduced == 0)
