@@ -21,9 +21,11 @@ PACKAGES = ("protocol", "fabric", "coordinator", "worker", "client", "cli")
 
 PURE = (
     "protocol/*.py",
+    "fabric/compression.py",
     "fabric/plan.py",
     "coordinator/membership.py",
     "coordinator/barrier.py",
+    "worker/compression.py",
     "worker/schedules/*.py",
     "client/mailbox.py",
     "client/inbox.py",
