@@ -103,7 +103,9 @@ def _fill(axes: Axes, found: Rounds, spot: Spot, value: Value) -> dict[str, obje
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     ticks = [nbytes for nbytes in TICKS if sizes[0] <= nbytes <= sizes[-1]] or sizes
-    axes.set_xticks(ticks, [size_text(nbytes) for nbytes in ticks], rotation=40, ha="right", fontsize=8)
+    axes.set_xticks(
+        ticks, [size_text(nbytes) for nbytes in ticks], rotation=40, rotation_mode="anchor", ha="right", fontsize=8
+    )
     axes.minorticks_off()
     return handles
 

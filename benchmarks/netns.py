@@ -39,6 +39,15 @@ class Network:
     """Hosts 0 to ``hosts`` - 1; each has its own loopback and one interface to the switch."""
 
     hosts: int
+    switch_pid: int = 0
+    """of the switch in user space; 0 where the kernel's bridge does"""
+
+    def switch_s(self) -> float:
+        """Processor time that the switch has used, which is no system's and no other program's."""
+        if not self.switch_pid:
+            return 0.0
+        words = Path(f"/proc/{self.switch_pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+        return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
     def prefix(self, host: int) -> list[str]:
         """What makes a command run on the host."""
@@ -82,9 +91,10 @@ def network(hosts: int, rate_mbit: int = 0, delay_us: int = 0) -> Iterator[Netwo
                 _limit(_name("sw"), f"p{host}", rate_mbit)
         if delay_us:
             switches.append(_start_delayline(hosts, delay_us))
+            yield Network(hosts, switches[0].pid)
         else:
             _add_bridge(hosts)
-        yield Network(hosts)
+            yield Network(hosts)
     finally:
         for process in switches:
             process.terminate()

@@ -80,7 +80,7 @@ def _parser(description: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help="one short round of few sizes on one host, n = 2")
     parser.add_argument("--rounds", type=_whole, metavar="N", help="times that everything is measured (3)")
     parser.add_argument(
-        "--minutes", type=float, default=14.0, metavar="M", help="begin no round that would end later (14)"
+        "--minutes", type=float, default=13.0, metavar="M", help="begin no round that would end later (13)"
     )
     parser.add_argument(
         "--peers", type=_among(PEERS, "none"), metavar="A,B",

@@ -81,6 +81,10 @@ class Site:
         """The address that a host has for the others."""
         return self.network.address(host) if self.network else "127.0.0.1"
 
+    def switch_s(self) -> float:
+        """Processor time that has gone into emulating the network."""
+        return self.network.switch_s() if self.network else 0.0
+
     @property
     def interface(self) -> str:
         """The interface that the ranks talk through."""

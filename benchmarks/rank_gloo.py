@@ -1,18 +1,16 @@
 """One rank of torch.distributed with the gloo backend. Run by `run.py` in gloo's environment, with RANK set."""
 
 import asyncio
-import contextlib
 import os
-import socket
 import sys
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from cases import ROOT, Case, Floats
+from congestion import use_cubic
 from sampling import Blocking, Settings, measure_all
 
 
@@ -51,24 +49,6 @@ class GlooRank(Blocking):
         word = torch.tensor([value], dtype=torch.float64)
         dist.broadcast(word, ROOT)
         return float(word[0])
-
-
-def use_cubic() -> str:
-    """Sets cubic on gloo's connections, as is the default of most machines. Returns what they use afterwards.
-
-    Where the default is bbr, gloo is faster with cubic at large sizes; it is measured at its best.
-    """
-    used = set()
-    for entry in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(OSError):
-            if not os.readlink(entry).startswith("socket:"):
-                continue
-            with socket.socket(fileno=os.dup(int(entry.name))) as link:
-                if link.type == socket.SOCK_STREAM and link.family in (socket.AF_INET, socket.AF_INET6):
-                    with contextlib.suppress(OSError):
-                        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
-                    used.add(link.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0").decode())
-    return ", ".join(sorted(used)) or "no TCP"
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from cases import Case, Floats
+from congestion import use_cubic
 from pccl import Attribute, Communicator, MasterNode, ReduceOp
 from sampling import Blocking, Settings, measure_all
 
@@ -65,7 +66,10 @@ def main() -> None:
             time.sleep(POLL_S)
         return
     settings = Settings.read()
-    asyncio.run(measure_all(join(int(os.environ["RANK"]), settings.size), settings))
+    rank = join(int(os.environ["RANK"]), settings.size)
+    rank.block()  # so that all connections are there
+    use_cubic()
+    asyncio.run(measure_all(rank, settings))
     sys.stdout.flush()
     os._exit(0)  # its destructors complain where others have gone
 

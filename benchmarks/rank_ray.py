@@ -13,6 +13,7 @@ import numpy as np
 import ray
 import ray.util.collective as collective
 from cases import ROOT, Case, Floats
+from congestion import use_cubic
 from sampling import Blocking, Settings, measure_all
 
 OBJECT_STORE_NBYTES = 128 << 20
@@ -62,6 +63,8 @@ class Actor:
         import torch
 
         torch.set_num_threads(1)
+        collective.barrier()  # so that all connections are there
+        use_cubic()
         asyncio.run(measure_all(RayRank(rank, size), Settings(**settings)))
 
 

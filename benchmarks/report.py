@@ -83,7 +83,8 @@ def _verdict(is_met: bool | None) -> str:
 
 
 def _caption(name: str) -> str:
-    return name.removesuffix(".svg").replace("-", " ")
+    *what, shown = name.removesuffix(".svg").split("-")
+    return f"{'_'.join(what)}: {shown} against size".replace("operations_n", "operations on one host, n = ")
 
 
 # --- files -----------------------------------------------------------------------------------------------------------

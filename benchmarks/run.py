@@ -81,9 +81,8 @@ class Run:
             self._remarks.append(text)
 
     def _one_place(self, site: Site, turn: int) -> Iterator[Row]:
-        busy = Busy()
         for row in measure_reference(site):
-            yield self._complete(row, REFERENCE, site.place, turn, busy.others(0.0))
+            yield self._complete(row, REFERENCE, site.place, turn)
         systems = self._choice.systems
         first = turn % len(systems)
         for system in (*systems[first:], *systems[:first]):
@@ -92,6 +91,7 @@ class Run:
 
     def _one_job(self, system: str, site: Site, ops: tuple[str, ...], turn: int) -> Iterator[Row]:
         choice, place, busy, start_s = self._choice, site.place, Busy(), time.monotonic()
+        switch_s = site.switch_s()
         head = f"[{start_s - self._started_s:3.0f} s] round {turn + 1}, {place.label}, n = {place.size}, {system}:"
         with tempfile.TemporaryDirectory(prefix="hocket-bench-") as folder:
             settings = Settings(folder, place.size, ops, choice.sizes, choice.budget_s)
@@ -101,16 +101,15 @@ class Run:
                 say(head, failed)
                 self._remarks.append(f"{head.partition('] ')[2]} {str(failed).splitlines()[0]}")
                 return
-        others = busy.others(job.cpu_s)
+        others = busy.others(job.cpu_s + site.switch_s() - switch_s)
         say(head, f"{len(job.rows)} cases in {time.monotonic() - start_s:.1f} s; others used {others:.2f} cores")
         if job.remark and (remark := f"{system}: {job.remark}") not in self._remarks:
             self._remarks.append(remark)
         for row in job.rows:
-            yield self._complete(row, system, place, turn, others)
+            yield self._complete(row, system, place, turn) | {"other_cores": round(others, 2)}
 
-    def _complete(self, row: dict[str, Any], system: str, place: Place, turn: int, others: float) -> Row:
-        where = {"system": system, "place": place.label, "n": place.size}
-        return {**where, **row, "round": turn + 1, "other_cores": round(others, 2)}
+    def _complete(self, row: dict[str, Any], system: str, place: Place, turn: int) -> Row:
+        return {"system": system, "place": place.label, "n": place.size, **row, "round": turn + 1}
 
 
 def measure(choice: Choice, path: Path) -> Results:

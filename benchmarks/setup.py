@@ -14,6 +14,7 @@ import os
 import shutil
 import subprocess
 import sys
+import textwrap
 import venv
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from pathlib import Path
 
 INSTALL_LIMIT_S = 900.0
 IMPORT_LIMIT_S = 60.0
+COMPLAINT_LENGTH = 160
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +98,17 @@ def _make_environment(folder: Path, interpreter: str) -> None:
         venv.create(folder, with_pip=True, clear=True)
         return
     found = shutil.which(interpreter)
-    if found is None:
-        raise OSError(f"there is no {interpreter} here")
+    if found is None or _run([found, "--version"], IMPORT_LIMIT_S):
+        raise OSError(f"there is no {interpreter}, the only one that its packages are made for")
     subprocess.run([found, "-m", "venv", "--clear", str(folder)], check=True, env=peer_environ())
 
 
 def _run(command: Sequence[str], limit_s: float) -> str:
     """Runs a program. Returns the last line of its complaint if it failed, else nothing."""
     child = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, env=peer_environ(), check=False)
-    return (child.stderr.strip().splitlines() or ["failed without a word"])[-1] if child.returncode else ""
+    said = (child.stderr.strip().splitlines() or ["failed without a word"])[-1]
+    said = textwrap.shorten(said.replace(f"{cache_folder()}/", ""), COMPLAINT_LENGTH, placeholder=" ...")
+    return said if child.returncode else ""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

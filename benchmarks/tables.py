@@ -74,7 +74,7 @@ class Rounds:
     def other_cores(self) -> list[float]:
         """Cores that the rest of the machine kept busy, for each job."""
         jobs = {(key[0], *key[2:4], at): row for key, rows in self._found.items() for at, row in rows.items()}
-        return [row["other_cores"] for row in jobs.values()]
+        return [row["other_cores"] for row in jobs.values() if "other_cores" in row]
 
 
 def _place_order(place: tuple[str, int]) -> tuple[int, int, str]:

@@ -8,20 +8,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-TINY = (
-    "--placements",
-    "host",
-    "--peers",
-    "none",
-    "--ns",
-    "2",
-    "--sizes",
-    "4,4KiB",
-    "--rounds",
-    "1",
-    "--budget",
-    "0.01",
-)
+ALONE = ("--peers", "none", "--rounds", "1", "--budget", "0.01")
+TINY = ("--placements", "host", "--ns", "2", "--sizes", "4,4KiB", *ALONE)
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -56,8 +44,8 @@ def test_what_was_kept_can_be_shown_once_more(tmp_path: Path) -> None:
 
 @pytest.mark.hosts
 def test_hosts_with_a_limit_and_a_delay_are_measured_too(tmp_path: Path) -> None:
-    between = ("--placements", "slow", "--layouts", "2x1", "--ops", "all_reduce", "--sizes", "4", "--rounds", "1")
-    child = run(*between, "--peers", "none", "--budget", "0.01", "--json", "--out", str(tmp_path))
+    between = ("--placements", "slow", "--layouts", "2x1", "--ops", "all_reduce", "--sizes", "4")
+    child = run(*between, *ALONE, "--json", "--out", str(tmp_path))
     assert child.returncode == 0, child.stderr
     rows = {row["op"]: row for row in map(json.loads, child.stdout.splitlines())}
     assert {row["place"] for row in rows.values()} == {"slow-2x1"}
