@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hocket.client.engine import CORES
+from hocket.client.patience import Patience
 from hocket.client.quick import Quick
 from hocket.fabric.bells import WORKER_BELL
 from hocket.fabric.lane import Lane
@@ -29,11 +30,8 @@ if TYPE_CHECKING:
 
 INLINE_NBYTES = 64 << 10
 """Operations up to this size are begun, and often ended, inside the call; larger ones are left to the data thread."""
-
-
 SPIN_S = 1e-3
-SPIN_MISSES = 8
-SPIN_AGAIN = 16
+"""How long a call that goes by the board's Python program looks again for the others."""
 
 
 class BoardChannel:
@@ -46,8 +44,7 @@ class BoardChannel:
         self._early: deque[Operation] = deque()
         self._ended: HocketError | None = None
         self._lock = threading.RLock()
-        self._may_spin = False
-        self._missed = 0
+        self._patience = Patience(willing=False)
 
     def submit(self, op: Operation) -> None:
         """Takes an operation. It may end inside the call."""
@@ -63,27 +60,21 @@ class BoardChannel:
             lane.submit(op)
         if sum(map(len, op.sends)) <= INLINE_NBYTES and op.recvs is not None:
             lane.poll()
-            if self._may_spin and not lane.idle:
+            if not lane.idle:
                 self._spin(lane)
         if not lane.idle:
             self._engine.wake()
 
     def _spin(self, lane: Lane) -> None:
-        """Looks again for a moment: where the others come at the same time, that saves two thread switches.
-
-        A rank that has been early `SPIN_MISSES` times in a row tries only now and then.
-        """
-        if self._missed >= SPIN_MISSES and self._missed % SPIN_AGAIN:
-            self._missed += 1
-            return
+        """Looks again for a moment: where the others come at the same time, that saves two thread switches."""
         until_s = time.perf_counter() + SPIN_S
-        while time.perf_counter() < until_s:
+        while self._patience.waits() and time.perf_counter() < until_s:
             lane.poll()
             if lane.idle:
-                self._missed = 0
+                self._patience.came()
                 return
             os.sched_yield()  # the others, or the worker that brings what they say, may need this core
-        self._missed += 1
+        self._patience.missed()
 
     def cancel(self, op: Operation, cause: str) -> None:
         """Ends an operation for the group unless it completes all the same."""
@@ -120,10 +111,11 @@ class BoardChannel:
             pids=pids if with_memory else (),
         )
         here = [info.members[rank].pid for rank in locals_]
-        self._may_spin = len(set(here)) == len(here)
+        willing = len(set(here)) == len(here)
+        self._patience = Patience(willing)
         lane = Lane(seat, info.name, info.epoch, self.name, self._ask, membership.late)
         if seat.native is not None and not self.name:
-            membership.quick = Quick(membership, lane, patient=self._may_spin)
+            membership.quick = Quick(membership, lane, willing)
         with self._lock:
             self._lane = lane
             while self._early:

@@ -8,6 +8,7 @@ others take longer than that moment, the operation is gone on with like any othe
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from hocket.client.patience import Patience
 from hocket.client.places import Place
 from hocket.client.prepare import Prepared
 from hocket.client.work import Finished, Work
@@ -29,10 +30,7 @@ PATIENCE_NS = 200_000
 CROWDED_PATIENCE_NS = 1_000_000
 """The same where ranks share cores: the others need this one's core to come, and get it while it waits."""
 IMPATIENCE_NS = 2_000
-"""The same, once the others have been late `LATE_CALLS` times in a row."""
-LATE_CALLS = 8
-TRY_AGAIN = 16
-"""Of so many calls after that, one waits for longer all the same."""
+"""The same, once the others have been late several times in a row."""
 KEYS = 1024
 """Call sites that are remembered; beyond it all are forgotten and learnt anew."""
 
@@ -40,13 +38,12 @@ KEYS = 1024
 class Quick:
     """See the module. One for each group's default channel that has a seat at a board."""
 
-    def __init__(self, membership: "Membership", lane: Lane, patient: bool) -> None:
+    def __init__(self, membership: "Membership", lane: Lane, willing: bool) -> None:
         self._membership, self._lane = membership, lane
         self._engine = membership.session.engine
         self._plans: dict[Key, NativePlan] = {}
         self._texts: dict[Key, bytes] = {}
-        self._late = 0 if patient else LATE_CALLS
-        self._patient = patient
+        self._patience = Patience(willing)
         self._patience_ns = CROWDED_PATIENCE_NS if lane.seat.crowded else PATIENCE_NS
 
     def learn(self, key: Key, text: bytes) -> None:
@@ -80,17 +77,14 @@ class Quick:
             begun.append((call, call.work))
             return call.op
 
-        late = self._late
-        waits = late < LATE_CALLS or (self._patient and late % TRY_AGAIN == 0)
-        patience_ns = self._patience_ns if waits else IMPATIENCE_NS
+        patience_ns = self._patience_ns if self._patience.waits() else IMPATIENCE_NS
         outcome = self._lane.attempt(plan, source, target, patience_ns, hand_over)
         if outcome:
-            if late and self._patient:
-                self._late = 0
+            self._patience.came()
             return Finished(key[0], value)
         if outcome is None:
             return None
-        self._late = late + 1
+        self._patience.missed()
         self._plans.pop(key, None)  # if it is still agreed on, it is found again
         self._engine.wake()
         [(call, work)] = begun

@@ -24,6 +24,7 @@ CALL: Final[int]
 OFFER: Final[int]
 NOTHING: Final[int]
 DIRECT_DONE: Final[int]
+MEMBERS: Final[int]
 
 class Words:
     def __init__(self, buffer: memoryview) -> None: ...
@@ -57,8 +58,6 @@ class Run:
     def wrote(self) -> bool: ...
     @property
     def failed(self) -> int: ...
-    @property
-    def progress(self) -> tuple[int, int, int]: ...
 
 class Seat:
     def __init__(

@@ -50,13 +50,13 @@ def reduce_into(out: Array, inputs: Sequence[Array], op: ReduceOp) -> None:
     Raises:
         UnsupportedError: the dtype does not reduce by ``op``.
     """
-    if native is None:
-        numpy_kernels.reduce_into(out, inputs, op)
-        return
     name = _checked(inputs[0].dtype, op.name)
     assert len({len(out), *map(len, inputs)}) == 1, "a reduction of arrays of different lengths"
     assert op.name not in LOCATING or len(out) % 2 == 0, f"{op.name} of {len(out)} elements, which are not pairs"
-    native.reduce_into(_bytes(out), [_bytes(array) for array in inputs], op.name, op.factor, name)
+    if native is None:
+        numpy_kernels.reduce_into(out, inputs, op)
+    else:
+        native.reduce_into(_bytes(out), [_bytes(array) for array in inputs], op.name, op.factor, name)
 
 
 def combine(acc: Array, other: Array, op: ReduceOp) -> None:

@@ -12,9 +12,6 @@ from hocket.fabric.core import native
 from hocket.fabric.plan import Plan
 from hocket.protocol.signature import Family, call_word, encode_signature
 
-MEMBERS = 256
-"""Largest group that the core reduces in one pass."""
-
 
 @dataclass(frozen=True, slots=True)
 class NativePlan:
@@ -41,7 +38,12 @@ def native_plan(plan: Plan, member: int, recvs: tuple[int, ...], bridged: bool) 
             empty where it gets nothing.
         bridged: whether other hosts take part.
     """
-    if native is None or plan.prefix or plan.size > MEMBERS or (bridged and plan.family is Family.REDUCE_SCATTER):
+    if (
+        native is None
+        or plan.prefix
+        or plan.size > native.MEMBERS
+        or (bridged and plan.family is Family.REDUCE_SCATTER)
+    ):
         return None
     mine, me = plan.shapes[member], plan.shapes[member].signature
     manner, reads = native.MOVE, bool(recvs) and plan.reads(member)

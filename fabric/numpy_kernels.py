@@ -50,35 +50,12 @@ class _Kernel:
 
 
 def reduce_into(out: Array, inputs: Sequence[Array], op: ReduceOp) -> None:
-    """Folds ``inputs`` in their order into ``out``. `finish` must follow: AVG has not divided yet.
-
-    Args:
-        out: accumulator[n], see `hocket.protocol.dtypes.accumulator`. May be the very memory of ``inputs[0]``; may not
-            overlap an input in any other way.
-        inputs: at least one tensor[n], all of one dtype; for MINLOC and MAXLOC (value, index) pairs in a row.
-        op: how they become one.
-
-    Raises:
-        UnsupportedError: the dtype does not reduce by ``op``.
-    """
-    kernel = _kernel(op.name, op.factor, inputs[0].dtype)
-    assert len({len(out), *map(len, inputs)}) == 1, "a reduction of arrays of different lengths"
-    assert op.name not in LOCATING or len(out) % 2 == 0, f"{op.name} of {len(out)} elements, which are not pairs"
-    kernel.fold(out, inputs)
+    """See `kernels.reduce_into`, which checks the lengths."""
+    _kernel(op.name, op.factor, inputs[0].dtype).fold(out, inputs)
 
 
 def finish(out: Array, acc: Array, op: ReduceOp, size: int) -> None:
-    """Writes the reduction over ``size`` ranks to ``out``: AVG divides, logical ops become 0 or 1, floats are rounded.
-
-    Args:
-        out: tensor[n]. May be the very memory of ``acc`` where they have one dtype.
-        acc: accumulator[n]. Left alone unless ``out`` is its memory.
-        op: how its elements became one.
-        size: how many ranks took part.
-
-    Raises:
-        UnsupportedError: the dtype does not reduce by ``op``.
-    """
+    """See `kernels.finish`."""
     kernel = _kernel(op.name, op.factor, out.dtype)
     if kernel.truth:
         kernel.fold(out, (acc,))

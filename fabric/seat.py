@@ -7,7 +7,7 @@ from typing import Any
 from hocket.fabric.bells import Bells
 from hocket.fabric.board import Board, Bytes
 from hocket.fabric.core import native
-from hocket.fabric.native_plan import MEMBERS, NativePlan
+from hocket.fabric.native_plan import NativePlan
 from hocket.fabric.operation import Operation
 from hocket.protocol.limits import DIRECT_NBYTES, SIGNATURE_NBYTES
 from hocket.protocol.signature import PREFIX, Family
@@ -80,7 +80,7 @@ class Seat:
         Members read one another's memory where all of them offer theirs, which each decides by itself: for large
         operations whose input lies in one piece, if it can read everybody else's.
         """
-        if self.native is None or self.bridged or op.recvs is None or self.board.size > MEMBERS:
+        if self.native is None or self.bridged or op.recvs is None or self.board.size > native.MEMBERS:
             return 0
         moves = family in (Family.SHARED, Family.PERSONAL) and op.kind not in PREFIX
         in_place = family is Family.REDUCE and len(op.recvs) == len(op.sends) == 1 and op.recvs[0] is op.sends[0]

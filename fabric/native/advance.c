@@ -15,7 +15,7 @@
 
 #include "core.h"
 
-enum { SPINS_BEFORE_YIELD = 256, BLOCKS_PER_CLOCK = 8, FOLD_INPUTS = 256, CUT_ELEMENTS = 64 };
+enum { SPINS_BEFORE_YIELD = 256, BLOCKS_PER_CLOCK = 8, CUT_ELEMENTS = 64 };
 
 uint64_t hk_now_ns(void)
 {
@@ -32,8 +32,6 @@ static inline void relax(void)
     __asm__ volatile("yield");
 #endif
 }
-
-static inline size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
 /* --- what others have done --------------------------------------------------------------------------------------- */
 
@@ -134,8 +132,8 @@ static void post_block(hk_run *run, uint32_t block)
     const hk_plan *plan = run->plan;
     char *slot = hk_slot(run->seat, plan->member, run->number + block);
     for (int reader = 0; reader < plan->parts; reader++) {
-        size_t start = smaller((size_t)block * plan->unit, plan->to[reader]);
-        size_t nbytes = smaller(plan->unit, plan->to[reader] - start);
+        size_t start = hk_smaller((size_t)block * plan->unit, plan->to[reader]);
+        size_t nbytes = hk_smaller(plan->unit, plan->to[reader] - start);
         const char *source = run->send[reader] + start;
         if (plan->parts > 1 && reader == plan->member)
             continue; /* nobody else reads what we send to ourselves */
@@ -206,7 +204,7 @@ static void fold(const hk_run *run, char *out, uint32_t block, size_t offset, co
 {
     const hk_plan *plan = run->plan;
     const hk_seat *seat = run->seat;
-    const void *inputs[FOLD_INPUTS];
+    const void *inputs[HK_MEMBERS];
     for (int index = 0; index < seat->nlocals; index++)
         inputs[index] = hk_slot(seat, seat->locals[index], run->number + block) + offset;
     inputs[seat->index] = own;
@@ -222,7 +220,7 @@ static bool reduce_segment(hk_run *run)
     uint32_t block = run->reduced;
     if (block >= plan->nblocks || run->posted <= block || !locals_posted(run, block) || !may_write(run, block))
         return false;
-    size_t at = (size_t)block * plan->unit, nbytes = smaller(plan->unit, plan->to[0] - at), own;
+    size_t at = (size_t)block * plan->unit, nbytes = hk_smaller(plan->unit, plan->to[0] - at), own;
     size_t own_nbytes = own_segment(run, nbytes, &own);
     if (own_nbytes) {
         char *result = hk_result(run->seat, run->number + block);
@@ -248,7 +246,7 @@ static bool reduce_segment(hk_run *run)
 static void read_result(hk_run *run, uint32_t block)
 {
     const hk_plan *plan = run->plan;
-    size_t at = (size_t)block * plan->unit, nbytes = smaller(plan->unit, plan->to[0] - at), own;
+    size_t at = (size_t)block * plan->unit, nbytes = hk_smaller(plan->unit, plan->to[0] - at), own;
     size_t own_nbytes = own_segment(run, nbytes, &own);
     const char *result = hk_result(run->seat, run->number + block);
     char *out = run->recv[0] + at;
@@ -266,7 +264,7 @@ static void read_own(hk_run *run, uint32_t block)
 {
     const hk_plan *plan = run->plan;
     const hk_inflow *mine = &plan->from[plan->member];
-    size_t at = smaller((size_t)block * mine->unit, mine->whole), nbytes = smaller(mine->unit, mine->whole - at);
+    size_t at = hk_smaller((size_t)block * mine->unit, mine->whole), nbytes = hk_smaller(mine->unit, mine->whole - at);
     const char *own = run->send[plan->parts > 1 ? plan->member : 0] + at;
     if (nbytes)
         fold(run, run->recv[0] + at, block, mine->place, own, nbytes);
@@ -278,7 +276,7 @@ static void read_pieces(hk_run *run, uint32_t block)
     for (int turn = 0; turn < plan->size; turn++) {
         int sender = (plan->member + turn) % plan->size; /* our own first: it may lie where others' go */
         const hk_inflow *from = &plan->from[sender];
-        size_t at = smaller((size_t)block * from->unit, from->whole), nbytes = smaller(from->unit, from->whole - at);
+        size_t at = hk_smaller((size_t)block * from->unit, from->whole), nbytes = hk_smaller(from->unit, from->whole - at);
         if (nbytes == 0)
             continue;
         char *out = run->recv[sender] + at;

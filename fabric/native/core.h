@@ -41,11 +41,13 @@ enum {
     HK_COOKIE_AT,
     HK_COOKIE,
 };
+enum { HK_MEMBERS = 256 }; /* largest group that is carried out here: its inputs are listed on the stack */
 enum { HK_NOTHING = 1, HK_DIRECT_DONE = 2 };
 enum { HK_PIECE_NBYTES = 128 << 10 }; /* reduced at a time by direct.c: stays in the second-level cache */
 
 static inline uint64_t hk_load(const hk_word *word) { return atomic_load_explicit(word, memory_order_acquire); }
 static inline void hk_store(hk_word *word, uint64_t value) { atomic_store_explicit(word, value, memory_order_release); }
+static inline size_t hk_smaller(size_t a, size_t b) { return a < b ? a : b; }
 static inline uint64_t hk_stage(uint64_t number, uint64_t count) { return number << HK_COUNT_BITS | count; }
 
 /* --- a plan ------------------------------------------------------------------------------------------------------ */

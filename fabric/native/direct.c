@@ -20,7 +20,6 @@
 #include "core.h"
 
 enum { CHUNK_NBYTES = 4 << 20 }; /* read at a time, so that the caller can look at other things in between */
-enum { FOLD_INPUTS = 256 };
 
 static uint64_t cookie;
 
@@ -91,8 +90,6 @@ static void done(hk_run *run, uint32_t phase)
     hk_store(&hk_line(run->seat, run->plan->member)[HK_REDUCED], hk_stage(run->number, phase));
 }
 
-static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
-
 /* --- moving ------------------------------------------------------------------------------------------------------ */
 
 static bool move_chunk(hk_run *run)
@@ -104,7 +101,7 @@ static bool move_chunk(hk_run *run)
     }
     int sender = (plan->member + run->turn) % plan->size; /* our own first: it may lie where others' go */
     const hk_inflow *from = &plan->from[sender];
-    size_t nbytes = smaller(CHUNK_NBYTES, from->whole - run->got);
+    size_t nbytes = hk_smaller(CHUNK_NBYTES, from->whole - run->got);
     char *out = run->recv[sender] + run->got;
     run->wrote = true;
     if (sender == plan->member) {
@@ -128,8 +125,8 @@ static bool reduce_piece(hk_run *run)
 {
     const hk_plan *plan = run->plan;
     size_t start, whole = hk_segment(plan, plan->to[0], plan->member, plan->size, &start);
-    size_t nbytes = smaller(HK_PIECE_NBYTES, whole - run->got);
-    const void *inputs[FOLD_INPUTS];
+    size_t nbytes = hk_smaller(HK_PIECE_NBYTES, whole - run->got);
+    const void *inputs[HK_MEMBERS];
     char *scratch = run->scratch, *out = run->recv[0] + start + run->got;
     if (nbytes == 0) {
         done(run, 1);
@@ -159,7 +156,7 @@ static bool gather_chunk(hk_run *run)
     }
     int owner = (plan->member + 1 + run->turn) % plan->size;
     size_t start, whole = hk_segment(plan, plan->to[0], owner, plan->size, &start);
-    size_t nbytes = smaller(CHUNK_NBYTES, whole - run->got);
+    size_t nbytes = hk_smaller(CHUNK_NBYTES, whole - run->got);
     if (!read_from(run, owner, run->recv[0] + start + run->got, start + run->got, nbytes))
         return false;
     run->got += nbytes;

@@ -37,6 +37,7 @@ static int core_exec(PyObject *module)
         {"PAGE_NBYTES", HK_PAGE_NBYTES}, {"SIGNED", HK_SIGNED}, {"POSTED", HK_POSTED}, {"READ", HK_READ},
         {"REDUCED", HK_REDUCED},   {"SIGNED_AT", HK_SIGNED_AT}, {"CALL", HK_CALL_EVEN},
         {"OFFER", HK_OFFER_EVEN},  {"NOTHING", HK_NOTHING},   {"DIRECT_DONE", HK_DIRECT_DONE},
+        {"MEMBERS", HK_MEMBERS},
     };
     for (size_t index = 0; index < sizeof facts / sizeof *facts; index++)
         if (PyModule_AddIntConstant(module, facts[index].name, facts[index].value) < 0)

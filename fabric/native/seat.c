@@ -112,8 +112,7 @@ static PyObject *seat_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     static char *names[] = {"board", "bells", "size",    "member", "texts", "text_room", "slots", "results",
                             "room",  "wake",  "crowded", "pids",   "bridged", "locals", NULL};
     PyObject *board, *bells, *wake, *pids, *locals;
-    int bridged;
-    int size, member, crowded;
+    int size, member, crowded, bridged;
     Py_ssize_t texts, text_room, slots, results, room;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOiinnnnnOpOpO", names, &board, &bells, &size, &member, &texts,
                                      &text_room, &slots, &results, &room, &wake, &crowded, &pids,
@@ -342,12 +341,6 @@ static PyObject *run_wrote(hk_run_object *self, void *Py_UNUSED(closure)) { retu
 
 static PyObject *run_failed(hk_run_object *self, void *Py_UNUSED(closure)) { return PyLong_FromLong(self->run.failed); }
 
-static PyObject *run_progress(hk_run_object *self, void *Py_UNUSED(closure))
-{
-    return Py_BuildValue("(kkk)", (unsigned long)self->run.posted, (unsigned long)self->run.reduced,
-                         (unsigned long)self->run.read);
-}
-
 static PyMethodDef run_methods[] = {
     {"advance", (PyCFunction)run_advance, METH_VARARGS, "Goes on for a while, without the GIL. Returns DONE, WAIT or MORE."},
     {NULL, NULL, 0, NULL},
@@ -356,7 +349,6 @@ static PyMethodDef run_methods[] = {
 static PyGetSetDef run_facts[] = {
     {"wrote", (getter)run_wrote, NULL, "Whether an output has been written.", NULL},
     {"failed", (getter)run_failed, NULL, "Errno of the last attempt to read another member's memory; 0: it went well.", NULL},
-    {"progress", (getter)run_progress, NULL, "Blocks posted, reduced and read.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

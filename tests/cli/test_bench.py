@@ -1,7 +1,6 @@
 """``hocket bench`` as people call it: processes of their own, embedded, small."""
 
 import json
-import os
 import select
 import signal
 import subprocess
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.commands import environment, finished
 
 from hocket.cli.__main__ import main
 from hocket.cli.bench_plan import OPERATIONS
@@ -22,20 +22,8 @@ QUICK = ("-n", "2", "-w", "1", "--iters", "2")
 LIMIT_S = 100
 
 
-def environment(**settings: str) -> dict[str, str]:
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("HOCKET_", "RANK", "WORLD"))}
-    return kept | {"PYTHONPATH": str(ROOT / "src")} | settings
-
-
 def bench(*arguments: str, **settings: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [*COMMAND, *arguments],
-        env=environment(**settings),
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-    )
+    return finished([*COMMAND, *arguments], LIMIT_S, **settings)
 
 
 def rows_and_summary(ended: "subprocess.CompletedProcess[str]") -> tuple[list[dict[str, Any]], dict[str, Any]]:

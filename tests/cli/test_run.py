@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from harness.commands import environment, finished
 
 from hocket.cli.plan import deal, read_hosts
 from hocket.protocol.errors import ArgumentError
@@ -44,20 +45,8 @@ asyncio.run(main())
 """
 
 
-def environment(**settings: str) -> dict[str, str]:
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("HOCKET_", "RANK", "WORLD"))}
-    return kept | {"PYTHONPATH": str(ROOT / "src")} | settings
-
-
 def launch(*arguments: str, **settings: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [*COMMAND, *arguments],
-        env=environment(**settings),
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-    )
+    return finished([*COMMAND, *arguments], LIMIT_S, **settings)
 
 
 @contextmanager

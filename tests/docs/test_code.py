@@ -8,7 +8,6 @@
 
 import ast
 import asyncio
-import os
 import re
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from harness.commands import environment
 from harness.service import service, world
 
 import hocket
@@ -104,11 +104,9 @@ async def test_what_is_shown_runs_where_a_service_does(block: Block, monkeypatch
 def test_what_is_shown_runs_as_a_program(block: Block, tmp_path: Path) -> None:
     program = tmp_path / block.how
     program.write_text(block.code, encoding="utf-8")
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("HOCKET_", "RANK", "WORLD"))}
-    kept["PYTHONPATH"] = str(ROOT / "src")
     launcher = [sys.executable, "-m", "hocket.cli", "run", "--timeout", str(LIMIT_S), "-n", str(block.number)]
     done = subprocess.run(
-        [*launcher, sys.executable, str(program)], env=kept, capture_output=True, text=True, check=False
+        [*launcher, sys.executable, str(program)], env=environment(), capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert block.prints is None or sorted(done.stdout.splitlines()) == block.prints
